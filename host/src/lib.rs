@@ -4,6 +4,7 @@
 #![warn(missing_docs)]
 
 pub mod key;
+pub mod metrics;
 pub mod record;
 pub mod time;
 

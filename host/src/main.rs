@@ -1,1 +1,7 @@
-fn main() {}
+//! The `wasmill` command.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    wasmill::cli::main()
+}

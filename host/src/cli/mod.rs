@@ -1,1 +1,101 @@
-//! Being built.
+//! The command line: parse, dispatch, exit code. One file a subcommand.
+//!
+//! Exit codes: 0 the input ended, or the job was stopped cleanly by a signal; 1 the job failed and can be started again; 2 the command line, the
+//! manifest or a component is at fault; 3 the state or output directory is damaged, in use, or another job's; 4 a record failed and `on-error` is "stop".
+
+mod build;
+mod build_rust;
+mod check;
+mod inspect;
+mod load;
+mod log;
+mod new;
+mod progress;
+mod run;
+mod schema;
+mod state;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// A stream processor whose functions are WebAssembly components.
+#[derive(Debug, Parser)]
+#[command(name = "wasmill", version, after_help = EXIT_CODES)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXIT_CODES: &str = "Exit codes: 0 the input ended, or a clean stop by a signal; 1 the job failed and can be started again; \
+2 the command line, the manifest or a component is at fault; 3 the state or output directory is damaged, in use or another job's; \
+4 a record failed and `on-error` is \"stop\".";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a job until its input ends, or until SIGINT or SIGTERM.
+    Run(run::RunArgs),
+    /// Say what is wrong with a manifest and its components.
+    Check(check::CheckArgs),
+    /// Build the components that a manifest names.
+    Build(build::BuildArgs),
+    /// Build a Rust crate to a component.
+    BuildRust(build_rust::BuildRustArgs),
+    /// Make a new function in Rust, with a test, a manifest and sample records.
+    New(new::NewArgs),
+    /// Say what a component is: its world, tables, ports, imports, size.
+    Inspect(inspect::InspectArgs),
+    /// Read the committed state of a stopped job.
+    State(state::StateArgs),
+    /// Print the JSON Schema of manifests, or the reference made from it.
+    Schema(schema::SchemaArgs),
+}
+
+/// What a subcommand ends with.
+pub(crate) enum Failure {
+    /// Already told, with its own rendering; only the exit code is left.
+    Told(u8),
+    /// To be told, with its exit code.
+    Because(u8, String),
+}
+
+impl Failure {
+    /// A failure whose fault lies in what was asked for: exit code 2.
+    pub(crate) fn usage(message: impl std::fmt::Display) -> Self {
+        Self::Because(2, message.to_string())
+    }
+}
+
+/// Runs the command line of this process.
+pub fn main() -> ExitCode {
+    let result = match Arguments::parse().command {
+        Command::Run(arguments) => run::run(&arguments),
+        Command::Check(arguments) => check::run(&arguments),
+        Command::Build(arguments) => build::run(&arguments),
+        Command::BuildRust(arguments) => build_rust::run(&arguments),
+        Command::New(arguments) => new::run(&arguments),
+        Command::Inspect(arguments) => inspect::run(&arguments),
+        Command::State(arguments) => state::run(&arguments),
+        Command::Schema(arguments) => schema::run(&arguments),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Told(code)) => ExitCode::from(code),
+        Err(Failure::Because(code, message)) => {
+            eprintln!("error: {message}");
+            ExitCode::from(code)
+        }
+    }
+}
+
+/// Prints to standard output; a reader that has gone away (`| head`) ends the command quietly.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    use std::io::Write;
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::Because(1, format!("cannot write to standard output: {error}")))
+        }
+        _ => Ok(()),
+    }
+}

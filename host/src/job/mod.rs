@@ -1,1 +1,195 @@
-//! Being built.
+//! A job that runs: it opens state and connectors, starts tasks, drives epochs, and ends cleanly.
+//!
+//! `assemble` makes everything that runs from the checked graph; `read` and `write` are the threads of sources and sinks; `coordinate` drives epochs;
+//! `commit` makes them durable. Whoever starts a job watches its [`Meters`] and gets a [`Summary`] at the end.
+
+mod assemble;
+mod commit;
+mod coordinate;
+mod read;
+mod summary;
+mod wire;
+mod workers;
+mod write;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+pub use assemble::{JobOptions, declared, load_functions, run};
+pub use summary::{OperatorSummary, SourceSummary, Summary};
+
+use crate::connector::ConnectorError;
+use crate::metrics::{Counter, Durations, OperatorMeters};
+use crate::plugin::PluginError;
+use crate::state::StateError;
+use crate::task::TaskError;
+
+/// How a job ended that did not fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ended {
+    /// All input was read and processed.
+    InputEnded,
+    /// Somebody asked for it; the next start goes on where this one ended.
+    Stopped,
+}
+
+/// Why a job failed. Its state and output stay at the last committed epoch; a new start goes on from there.
+#[derive(Debug, thiserror::Error)]
+pub enum JobError {
+    /// A record or a task failed.
+    #[error(transparent)]
+    Task(#[from] TaskError),
+    /// The state directory.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// The state belongs to a different job, or to an earlier form of this one.
+    #[error("the state in `{directory}` does not fit the manifest:\n{problems}")]
+    Identity {
+        /// The state directory.
+        directory: std::path::PathBuf,
+        /// One line a problem, with what to do.
+        problems: String,
+    },
+    /// A source or sink.
+    #[error("{kind} `{name}`: {error}")]
+    Connector {
+        /// `source` or `sink`.
+        kind: &'static str,
+        /// Its name.
+        name: String,
+        /// What happened.
+        error: ConnectorError,
+    },
+    /// The input is not what it was.
+    #[error("{0}")]
+    Input(String),
+    /// A component cannot be used.
+    #[error("operator `{operator}`: {error}")]
+    Plugin {
+        /// The operator.
+        operator: String,
+        /// Why.
+        error: PluginError,
+    },
+    /// The components do not fit the graph.
+    #[error("{0}")]
+    Plan(String),
+    /// A thread could not be started, or ended unexpectedly.
+    #[error("{0} could not be started, or ended unexpectedly")]
+    Lost(String),
+}
+
+impl JobError {
+    pub(crate) fn source(name: &str, error: ConnectorError) -> Self {
+        Self::Connector { kind: "source", name: name.to_owned(), error }
+    }
+
+    pub(crate) fn sink(name: &str, error: ConnectorError) -> Self {
+        Self::Connector { kind: "sink", name: name.to_owned(), error }
+    }
+
+    /// The process's exit code for this error, as the README documents it.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Task(TaskError::Record { .. }) => 4,
+            Self::State(_) | Self::Identity { .. } => 3,
+            Self::Connector { error: ConnectorError::Output(_), .. } => 3,
+            Self::Task(TaskError::Plugin { .. }) | Self::Plugin { .. } | Self::Plan(_) => 2,
+            Self::Task(_) | Self::Connector { .. } | Self::Input(_) | Self::Lost(_) => 1,
+        }
+    }
+}
+
+/// The live figures of a job, readable by any thread while it runs.
+#[derive(Debug, Default)]
+pub struct Meters {
+    /// The last committed epoch.
+    pub committed_epoch: AtomicU64,
+    /// Bytes written to the epoch log.
+    pub log_bytes: Counter,
+    /// Times a seal was due while the one before was not committed yet.
+    pub late_seals: Counter,
+    /// Times admission stopped because state had outgrown its memory.
+    pub memory_stops: Counter,
+    /// How long things took.
+    pub durations: Mutex<EpochDurations>,
+    /// From the start to the first record admitted.
+    pub first_record: OnceLock<Duration>,
+    /// What each operator counts, and how many records it refused.
+    pub operators: Mutex<BTreeMap<String, (Arc<OperatorMeters>, Arc<Counter>)>>,
+    /// What each source counts.
+    pub sources: Mutex<BTreeMap<String, Arc<SourceMeters>>>,
+    /// Records that each sink received.
+    pub sinks: Mutex<BTreeMap<String, Arc<Counter>>>,
+}
+
+/// What one source counts.
+#[derive(Debug, Default)]
+pub struct SourceMeters {
+    /// Records admitted, those included that could not be read.
+    pub records_in: Counter,
+    /// Records that could not be read.
+    pub refused: Arc<Counter>,
+    /// Input bytes consumed of each split.
+    pub bytes_read: Mutex<BTreeMap<String, u64>>,
+    /// Input bytes in all when last looked at, where that has a meaning.
+    pub bytes_total: Mutex<Option<u64>>,
+}
+
+impl SourceMeters {
+    /// Input bytes consumed of all splits.
+    pub fn bytes_read(&self) -> u64 {
+        self.bytes_read.lock().values().sum()
+    }
+}
+
+/// How long the parts of epochs took.
+#[derive(Debug, Default)]
+pub struct EpochDurations {
+    /// Admission closed, from the request of a seal until it was sealed.
+    pub pause: Durations,
+    /// The part of the pause until nothing was in flight.
+    pub drain: Durations,
+    /// From the seal to the published commit.
+    pub commit: Durations,
+}
+
+impl Meters {
+    /// Records admitted by all sources.
+    pub fn records_in(&self) -> u64 {
+        self.sources.lock().values().map(|source| source.records_in.get()).sum()
+    }
+
+    /// Records received by all sinks.
+    pub fn records_out(&self) -> u64 {
+        self.sinks.lock().values().map(|sink| sink.get()).sum()
+    }
+
+    /// Records refused by sources and operators.
+    pub fn rejected(&self) -> u64 {
+        let sources: u64 = self.sources.lock().values().map(|source| source.refused.get()).sum();
+        let operators: u64 = self.operators.lock().values().map(|(_, refused)| refused.get()).sum();
+        sources + operators
+    }
+
+    /// Input bytes not read yet, where all sources know their size.
+    pub fn lag_bytes(&self) -> Option<u64> {
+        let sources = self.sources.lock();
+        let lags = sources.values().map(|source| Some((*source.bytes_total.lock())?.saturating_sub(source.bytes_read())));
+        lags.sum()
+    }
+
+    /// The counters of the job's life, `before` this attempt included.
+    fn totals(&self, before: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
+        let now =
+            [("records_in", self.records_in()), ("records_out", self.records_out()), ("rejected", self.rejected())];
+        now.into_iter()
+            .map(|(name, count)| (name.to_owned(), count + before.get(name).copied().unwrap_or(0)))
+            .collect()
+    }
+}

@@ -1,1 +1,178 @@
-//! Being built.
+//! Functions: components compiled, checked, instantiated and called.
+//!
+//! The only room that names wasmtime. It knows batches in and [`Effects`] out; it knows nothing of where records come from, of
+//! epochs, or of what becomes of the effects.
+//!
+//! [`engine`] compiles and caches, [`instance`] holds one live instance and calls it, `imports` is what a guest may call, `bindings` is
+//! generated from the contract in `wit/`.
+
+mod bindings;
+mod cache;
+pub mod engine;
+mod imports;
+pub mod instance;
+
+use crate::record::{Batch, Column};
+
+/// The version of the contract that this host implements.
+pub const WORLD: &str = "wasmill:operator/operator@0.1.0";
+
+/// The port that every operator has.
+pub const DEFAULT_PORT: &str = "out";
+
+/// What a component says of itself.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Description {
+    /// The function's name, for people.
+    pub name: String,
+    /// The function's own version, for people.
+    pub version: String,
+    /// The tables it keeps: name and schema version, in the order in which effects refer to them.
+    pub tables: Vec<(String, u32)>,
+    /// The ports it emits on, `out` first.
+    pub ports: Vec<String>,
+}
+
+/// What a function may use.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Linear memory and tables of one instance, in bytes.
+    pub memory_bytes_max: u64,
+    /// Running time of one call.
+    pub run_time_max: std::time::Duration,
+    /// Bytes emitted by one call.
+    pub output_bytes_max: u64,
+    /// Log lines of one call.
+    pub log_lines_max: u32,
+}
+
+/// State as an instance reads it: the tables of the task that runs it.
+pub trait StateReader: Send + Sync {
+    /// Calls `found` for each of `keys` with its index and value.
+    ///
+    /// # Errors
+    /// When state on disk cannot be read: the host's fault, never the guest's.
+    fn read(&self, table: usize, keys: &Column, found: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<(), String>;
+
+    /// Whether the task owns `key`.
+    fn owns(&self, key: &[u8]) -> bool;
+}
+
+/// Writes to one table, in the order in which the guest made them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Writes {
+    /// The table, by its place in [`Description::tables`].
+    pub table: usize,
+    /// The keys.
+    pub keys: Column,
+    /// Their values, or `None` where the keys are deleted.
+    pub values: Option<Column>,
+    /// The record that caused each write.
+    pub records: Vec<u32>,
+}
+
+/// Records emitted on one port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Emitted {
+    /// The port, by its place in [`Description::ports`].
+    pub port: usize,
+    /// The records.
+    pub batch: Batch,
+    /// The input record that caused each.
+    pub records: Vec<u32>,
+}
+
+/// What one successful call did, to be applied as a whole.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Effects {
+    /// State writes in order.
+    pub writes: Vec<Writes>,
+    /// Emitted records in order.
+    pub emitted: Vec<Emitted>,
+    /// Records that the function refused, with its reasons; no effect of theirs is in the other fields.
+    pub rejects: Vec<(u32, String)>,
+    /// Additions to counters.
+    pub counts: Vec<(String, u64)>,
+    /// New values of gauges.
+    pub gauges: Vec<(String, f64)>,
+    /// Whether effects of rejected records were taken out, so that the instance may hold what did not happen.
+    pub dropped_any: bool,
+}
+
+/// Why a call failed; nothing of it has happened, and its instance is of no further use.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    /// What kind of failure.
+    pub kind: FailureKind,
+    /// For people: the trap with the function's back-trace, the returned error, the limit with the figure reached.
+    pub message: String,
+    /// The record that was being worked on, if the function said so.
+    pub culprit: Option<u32>,
+}
+
+/// What kind of failure a call met.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FailureKind {
+    /// The function trapped: a panic, an access out of bounds, stack overflow.
+    Trap,
+    /// It ran longer than it may.
+    RunTime,
+    /// It wanted more memory than it may have and could not go on.
+    Memory,
+    /// It returned an error.
+    Returned,
+    /// It exceeded another limit or broke the contract.
+    Contract,
+    /// The host could not do its part (state on disk could not be read). No record is at fault.
+    Host,
+}
+
+/// Why a component cannot be used. Completes "failed to load operator `x`: …".
+#[derive(Debug, thiserror::Error)]
+pub enum PluginError {
+    /// The component's file cannot be read.
+    #[error("cannot read `{path}`: {error}; build it with `wasmill build`, or correct `component`")]
+    Read {
+        /// The file.
+        path: std::path::PathBuf,
+        /// What the system said.
+        error: std::io::Error,
+    },
+    /// It is a core module, not a component.
+    #[error("`{path}` is a core Wasm module, not a component: link it with `wasm-component-ld`, or make it one with `wasm-tools component new`")]
+    CoreModule {
+        /// The file.
+        path: std::path::PathBuf,
+    },
+    /// It is no valid component, or needs a Wasm feature that is off.
+    #[error("`{path}` is not a valid component: {error}")]
+    Compile {
+        /// The file.
+        path: std::path::PathBuf,
+        /// What the compiler said.
+        error: String,
+    },
+    /// It does not implement the contract.
+    #[error("`{path}` does not implement `{WORLD}`: {error}")]
+    World {
+        /// The file.
+        path: std::path::PathBuf,
+        /// What is missing or different.
+        error: String,
+    },
+    /// `describe` failed or says something impossible.
+    #[error("`describe` of `{path}`: {error}")]
+    Describe {
+        /// The file.
+        path: std::path::PathBuf,
+        /// What is wrong.
+        error: String,
+    },
+    /// `init` refused the config, or failed.
+    #[error("`init` failed: {0}; see `config` of this operator in the manifest")]
+    Init(String),
+    /// The engine cannot run on this machine.
+    #[error("cannot start the Wasm engine: {0}")]
+    Engine(String),
+}

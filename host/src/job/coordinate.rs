@@ -1,0 +1,243 @@
+//! The coordinator: it drives epochs. It asks for a seal, waits until nothing is in flight, collects what everyone hands over, and lets
+//! admission go on while the epoch is made durable behind it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::commit::{Committed, Sealed};
+use super::read::{SourceSetup, Splits};
+use super::{Ended, JobError, Meters};
+use crate::connector::ConnectorError;
+use crate::epoch::entry::{Entry, SinkSeal, TableDelta};
+use crate::epoch::{Attempt, Epoch};
+use crate::state::{Pressure, StateStore};
+use crate::task::flow::Flow;
+use crate::task::route::SinkHandle;
+use crate::task::{Mailbox, Message};
+
+/// How often the coordinator looks at counts and at the memory that state takes.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// How often followed sources are searched for new splits.
+const DISCOVER_EVERY: Duration = Duration::from_secs(1);
+
+/// When to seal.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SealRule {
+    pub(super) interval: Duration,
+    pub(super) records: Option<u64>,
+}
+
+/// What the coordinator listens to.
+pub(super) struct Events {
+    /// Something failed: the job ends without another seal.
+    pub(super) failures: mpsc::UnboundedReceiver<JobError>,
+    /// An epoch is committed and published.
+    pub(super) committed: mpsc::UnboundedReceiver<Committed>,
+    /// A source thread found that all input has ended.
+    pub(super) input_ended: mpsc::UnboundedReceiver<()>,
+    /// Somebody asks for a clean end.
+    pub(super) stop: oneshot::Receiver<()>,
+}
+
+/// Drives the epochs of a running job.
+pub(super) struct Coordinator {
+    pub(super) attempt: Attempt,
+    /// The last sealed epoch.
+    pub(super) epoch: Epoch,
+    pub(super) rule: SealRule,
+    pub(super) flow: Arc<Flow>,
+    pub(super) splits: Arc<Splits>,
+    pub(super) sources: Vec<Arc<SourceSetup>>,
+    pub(super) tasks: Vec<Mailbox>,
+    pub(super) sinks: BTreeMap<String, SinkHandle>,
+    pub(super) store: Arc<StateStore>,
+    pub(super) to_commit: std::sync::mpsc::Sender<Sealed>,
+    pub(super) meters: Arc<Meters>,
+    /// Counters of the job's life before this attempt.
+    pub(super) totals_before: BTreeMap<String, u64>,
+    /// Sealed epochs that are not committed yet: 0 or 1.
+    pub(super) pending: u32,
+    /// Records admitted when the last epoch was sealed.
+    pub(super) admitted_at_seal: u64,
+    /// Whether the last sealed epoch says that all input has ended.
+    pub(super) finished: bool,
+}
+
+impl Coordinator {
+    /// Runs until the input has ended, a stop is asked for, or something fails.
+    pub(super) async fn run(&mut self, events: &mut Events) -> Result<Ended, JobError> {
+        self.flow.open();
+        let mut look = tokio::time::interval(LOOK_EVERY);
+        look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let (mut last_seal, mut last_discovery, mut late) = (Instant::now(), Instant::now(), false);
+        loop {
+            tokio::select! {
+                Some(error) = events.failures.recv() => return Err(error),
+                Some(committed) = events.committed.recv() => self.note(committed),
+                Some(()) = events.input_ended.recv() => return self.end(events, Ended::InputEnded).await,
+                _ = &mut events.stop => return self.end(events, Ended::Stopped).await,
+                _ = look.tick() => {}
+            }
+            self.store.check()?;
+            if self.splits.have_ended() {
+                return self.end(events, Ended::InputEnded).await;
+            }
+            if last_discovery.elapsed() >= DISCOVER_EVERY {
+                last_discovery = Instant::now();
+                let splits = Arc::clone(&self.splits);
+                blocking(move || splits.discover()).await?;
+            }
+            if self.store.pressure() == Pressure::Full {
+                self.make_room(events).await?;
+                last_seal = Instant::now();
+            }
+            if !self.is_due(last_seal) {
+                continue;
+            }
+            if self.pending > 0 {
+                // At most one sealed epoch waits for its commit: the next seal comes as soon as it is committed.
+                self.meters.late_seals.add(u64::from(!late));
+                late = true;
+                continue;
+            }
+            late = false;
+            if self.flow.admitted() > self.admitted_at_seal {
+                self.seal(events, false).await?;
+            }
+            last_seal = Instant::now();
+        }
+    }
+
+    fn is_due(&self, last_seal: Instant) -> bool {
+        let since = self.splits.since_seal().load(Ordering::Relaxed);
+        last_seal.elapsed() >= self.rule.interval || self.rule.records.is_some_and(|records| since >= records)
+    }
+
+    /// The last epoch: drains what was admitted, seals, and waits until it is published.
+    async fn end(&mut self, events: &mut Events, ended: Ended) -> Result<Ended, JobError> {
+        self.settle(events).await?;
+        if self.flow.admitted() > self.admitted_at_seal || (ended == Ended::InputEnded && !self.finished) {
+            self.seal(events, true).await?;
+            self.settle(events).await?;
+        }
+        self.splits.stop();
+        Ok(ended)
+    }
+
+    /// Waits until every sealed epoch is committed.
+    async fn settle(&mut self, events: &mut Events) -> Result<(), JobError> {
+        while self.pending > 0 {
+            tokio::select! {
+                Some(error) = events.failures.recv() => return Err(error),
+                Some(committed) = events.committed.recv() => self.note(committed),
+            }
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, committed: Committed) {
+        self.pending -= 1;
+        self.meters.committed_epoch.store(committed.epoch, Ordering::Relaxed);
+        self.meters.durations.lock().commit.record(committed.took);
+        self.meters.log_bytes.add(committed.entry_bytes);
+        tracing::debug!(epoch = committed.epoch, took_ms = committed.took.as_millis() as u64, "epoch committed");
+    }
+
+    /// State has outgrown its memory and what is in it is not on disk yet: seal, commit, feed the disk, and only then admit more.
+    async fn make_room(&mut self, events: &mut Events) -> Result<(), JobError> {
+        self.meters.memory_stops.add(1);
+        self.settle(events).await?;
+        if self.flow.admitted() > self.admitted_at_seal {
+            self.seal(events, false).await?;
+        }
+        self.flow.close();
+        self.settle(events).await?;
+        let store = Arc::clone(&self.store);
+        blocking(move || store.flush().map(drop).map_err(JobError::from)).await?;
+        self.flow.open();
+        Ok(())
+    }
+
+    /// Seals an epoch and hands it on. Admission is closed from the request until everyone has handed over.
+    async fn seal(&mut self, events: &mut Events, last: bool) -> Result<(), JobError> {
+        let start = Instant::now();
+        self.flow.close();
+        for task in &self.tasks {
+            // A task that has ended has reported why; the failure arrives below.
+            let _ = task.send(Message::Hurry);
+        }
+        tokio::select! {
+            () = self.flow.drained() => {}
+            Some(error) = events.failures.recv() => return Err(error),
+        }
+        let drained = start.elapsed();
+        self.splits.since_seal().store(0, Ordering::Relaxed);
+        self.admitted_at_seal = self.flow.admitted();
+        let epoch = self.epoch + 1;
+        let finished = last && self.splits.have_ended();
+        let collected = tokio::select! {
+            collected = self.collect(epoch, last) => collected?,
+            Some(error) = events.failures.recv() => return Err(error),
+        };
+        let positions = self.sources.iter().map(|source| (source.name.clone(), source.positions.lock().clone())).collect();
+        let totals = self.meters.totals(&self.totals_before);
+        if !last {
+            self.flow.open();
+        }
+        let paused = start.elapsed();
+        self.flow.learn(drained.as_secs_f64() * 1_000.0);
+        let (deltas, sinks) = collected;
+        let entry = Entry {
+            epoch,
+            attempt: self.attempt,
+            deltas,
+            positions,
+            sinks,
+            published: epoch - 1,
+            finished,
+            totals,
+        };
+        (self.epoch, self.finished) = (epoch, finished);
+        self.pending += 1;
+        self.meters.durations.lock().pause.record(paused);
+        self.meters.durations.lock().drain.record(drained);
+        tracing::debug!(epoch, pause_us = paused.as_micros() as u64, "epoch sealed");
+        let lost = |_| JobError::Lost("the commit thread".to_owned());
+        self.to_commit.send(Sealed { entry, sealed_at: Instant::now() }).map_err(lost)
+    }
+
+    /// What tasks and sinks hand over.
+    async fn collect(&self, epoch: Epoch, last: bool) -> Result<(Vec<TableDelta>, BTreeMap<String, SinkSeal>), JobError> {
+        let asked_tasks: Vec<oneshot::Receiver<Vec<TableDelta>>> = self
+            .tasks
+            .iter()
+            .map(|task| {
+                let (reply, receiver) = oneshot::channel();
+                // As above: a task that has ended has reported why.
+                let _ = task.send(Message::Seal(reply));
+                receiver
+            })
+            .collect();
+        let asked_sinks: Vec<(&String, oneshot::Receiver<Result<SinkSeal, ConnectorError>>)> =
+            self.sinks.iter().map(|(name, sink)| (name, sink.seal(epoch, last))).collect();
+        let mut deltas = Vec::new();
+        for answer in asked_tasks {
+            deltas.extend(answer.await.map_err(|_| JobError::Lost("a task".to_owned()))?);
+        }
+        let mut seals = BTreeMap::new();
+        for (name, answer) in asked_sinks {
+            let seal = answer.await.map_err(|_| JobError::Lost(format!("sink `{name}`")))?;
+            seals.insert(name.clone(), seal.map_err(|error| JobError::sink(name, error))?);
+        }
+        Ok((deltas, seals))
+    }
+}
+
+/// Runs what blocks beside the coordinator's own thread.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, JobError> + Send + 'static) -> Result<T, JobError> {
+    tokio::task::spawn_blocking(work).await.map_err(|_| JobError::Lost("a helper thread".to_owned()))?
+}

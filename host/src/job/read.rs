@@ -1,0 +1,232 @@
+//! The source threads: they read splits in turn, wait for credit, and send records into the stream.
+//!
+//! A split is held by one thread at a time, so its records stay in order. Its position moves on under the guard of its admission: when nothing is in
+//! flight, every position is that of the last admitted record.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use super::{JobError, Meters, SourceMeters};
+use crate::connector::{BadRecord, ReadOutcome, Source, SplitReader};
+use crate::epoch::entry::Position;
+use crate::record::{Batch, NO_TIME};
+use crate::task::flow::Flow;
+use crate::task::refuse::{Refusals, Refused};
+use crate::task::route::Router;
+
+/// The most records of one read.
+const READ_RECORDS_MAX: usize = 1_024;
+/// About the most bytes of one read.
+const READ_BYTES_MAX: usize = 1 << 20;
+/// The most splits open at once, of sources that are not followed.
+const OPEN_SPLITS_MAX: usize = 256;
+/// How long a split that had nothing new is left alone.
+const IDLE_WAIT: Duration = Duration::from_millis(20);
+
+/// A source, as its threads use it.
+pub(super) struct SourceSetup {
+    pub(super) name: String,
+    pub(super) source: Box<dyn Source>,
+    pub(super) router: Router,
+    pub(super) refusals: Refusals,
+    pub(super) meters: Arc<SourceMeters>,
+    /// The positions that the next seal takes.
+    pub(super) positions: Mutex<BTreeMap<String, Position>>,
+}
+
+/// A split that no thread is working on.
+struct Waiting {
+    source: Arc<SourceSetup>,
+    name: String,
+    /// Opened when it is first worked on.
+    reader: Option<Box<dyn SplitReader>>,
+    /// Not before this.
+    due: Instant,
+}
+
+/// The splits of all sources, shared by the source threads.
+pub(super) struct Splits {
+    sources: Vec<Arc<SourceSetup>>,
+    queue: Mutex<Queue>,
+    changed: Condvar,
+    flow: Arc<Flow>,
+    meters: Arc<Meters>,
+    started: Instant,
+    /// Records admitted since this was last taken, for sealing by count.
+    since_seal: AtomicU64,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<Waiting>,
+    /// Splits that a thread is working on.
+    busy: usize,
+    open: usize,
+    known: BTreeSet<(String, String)>,
+    stopped: bool,
+}
+
+impl Splits {
+    /// The splits that exist now.
+    pub(super) fn new(
+        sources: Vec<Arc<SourceSetup>>,
+        flow: Arc<Flow>,
+        meters: Arc<Meters>,
+        started: Instant,
+    ) -> Result<Self, JobError> {
+        let (queue, changed, since_seal) = (Mutex::default(), Condvar::new(), AtomicU64::new(0));
+        let splits = Self { sources, queue, changed, flow, meters, started, since_seal };
+        for source in &splits.sources {
+            splits.list(source)?;
+            splits.check_recorded(source)?;
+        }
+        Ok(splits)
+    }
+
+    /// Looks for new splits of followed sources.
+    pub(super) fn discover(&self) -> Result<(), JobError> {
+        self.sources.iter().filter(|source| source.source.is_followed()).try_for_each(|source| self.list(source))
+    }
+
+    fn list(&self, source: &Arc<SourceSetup>) -> Result<(), JobError> {
+        let names = source.source.splits().map_err(|error| JobError::source(&source.name, error))?;
+        *source.meters.bytes_total.lock() = source.source.total_bytes();
+        let mut queue = self.queue.lock();
+        for name in names {
+            if queue.known.insert((source.name.clone(), name.clone())) {
+                queue.waiting.push_back(Waiting { source: Arc::clone(source), name, reader: None, due: Instant::now() });
+            }
+        }
+        drop(queue);
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// A split that was read in part and is gone is an error: its rest would be lost without a word.
+    fn check_recorded(&self, source: &SourceSetup) -> Result<(), JobError> {
+        let queue = self.queue.lock();
+        for name in source.positions.lock().keys() {
+            if !queue.known.contains(&(source.name.clone(), name.clone())) {
+                return Err(JobError::Input(format!(
+                    "source `{}`: `{name}` was being read at the last checkpoint and is no longer there; put it back, \
+                     or start from nothing with a new state directory",
+                    source.name
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether any source may bring new splits later.
+    fn may_grow(&self) -> bool {
+        self.sources.iter().any(|source| source.source.is_followed())
+    }
+
+    /// Whether every split has ended and no new ones can come.
+    pub(super) fn have_ended(&self) -> bool {
+        let queue = self.queue.lock();
+        queue.waiting.is_empty() && queue.busy == 0 && !self.may_grow()
+    }
+
+    /// Records admitted since the last call.
+    pub(super) fn since_seal(&self) -> &AtomicU64 {
+        &self.since_seal
+    }
+
+    /// Tells the threads to end.
+    pub(super) fn stop(&self) {
+        self.queue.lock().stopped = true;
+        self.changed.notify_all();
+        self.flow.stop();
+    }
+
+    /// The work of one source thread: reads until all splits have ended, or the job stops. `ended` is called when the last split has.
+    pub(super) fn work(&self, ended: impl Fn()) -> Result<(), JobError> {
+        while let Some(mut split) = self.take() {
+            let outcome = self.read_once(&mut split);
+            let mut queue = self.queue.lock();
+            queue.busy -= 1;
+            match outcome? {
+                Some(ReadOutcome::More) => {
+                    split.due = Instant::now();
+                    queue.waiting.push_back(split);
+                }
+                Some(ReadOutcome::Idle) => {
+                    split.due = Instant::now() + IDLE_WAIT;
+                    queue.waiting.push_back(split);
+                }
+                Some(ReadOutcome::End) => queue.open -= 1,
+                None => return Ok(()),
+            }
+            drop(queue);
+            self.changed.notify_one();
+        }
+        self.changed.notify_all();
+        ended();
+        Ok(())
+    }
+
+    /// The next split that may be worked on; `None` when there will be none.
+    fn take(&self) -> Option<Waiting> {
+        let mut queue = self.queue.lock();
+        loop {
+            if queue.stopped || (queue.waiting.is_empty() && queue.busy == 0 && !self.may_grow()) {
+                return None;
+            }
+            let now = Instant::now();
+            let may_open = queue.open < OPEN_SPLITS_MAX;
+            let ready = queue.waiting.iter().position(|split| {
+                split.due <= now && (split.reader.is_some() || may_open || split.source.source.is_followed())
+            });
+            if let Some(split) = ready.and_then(|index| queue.waiting.remove(index)) {
+                queue.busy += 1;
+                queue.open += usize::from(split.reader.is_none());
+                return Some(split);
+            }
+            match queue.waiting.iter().map(|split| split.due).min() {
+                Some(due) => {
+                    self.changed.wait_until(&mut queue, due.max(now + Duration::from_millis(1)));
+                }
+                None => self.changed.wait(&mut queue),
+            }
+        }
+    }
+
+    /// Reads once and sends what was read on its way. `None` when the job is stopping.
+    fn read_once(&self, split: &mut Waiting) -> Result<Option<ReadOutcome>, JobError> {
+        let source = &split.source;
+        let failed = |error| JobError::source(&source.name, error);
+        if split.reader.is_none() {
+            let position = source.positions.lock().get(&split.name).cloned();
+            split.reader = Some(source.source.open(&split.name, position.as_ref()).map_err(failed)?);
+        }
+        let reader = split.reader.as_mut().expect("opened just above");
+        let (mut batch, mut bad) = (Batch::default(), Vec::new());
+        let outcome = reader.read(READ_RECORDS_MAX, READ_BYTES_MAX, &mut batch, &mut bad).map_err(failed)?;
+        let records = (batch.len() + bad.len()) as u64;
+        if records == 0 {
+            return Ok(Some(outcome));
+        }
+        let Some(_admitted) = self.flow.admit(records) else { return Ok(None) };
+        source.positions.lock().insert(split.name.clone(), reader.position());
+        source.meters.bytes_read.lock().insert(split.name.clone(), reader.bytes_read());
+        source.meters.records_in.add(records);
+        self.meters.first_record.get_or_init(|| self.started.elapsed());
+        self.since_seal.fetch_add(records, Ordering::Relaxed);
+        refuse(source, &bad)?;
+        source.router.send(0, batch)?;
+        Ok(Some(outcome))
+    }
+}
+
+fn refuse(source: &SourceSetup, bad: &[BadRecord]) -> Result<(), JobError> {
+    for record in bad {
+        let (place, error) = (Some(record.place.as_str()), record.error.as_str());
+        source.refusals.refuse(Refused { key: b"", value: &record.bytes, time: NO_TIME, place, error })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,50 @@
+//! The sink threads: one for each sink, which writes what arrives and ends epochs when told.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvError, TryRecvError};
+
+use super::JobError;
+use crate::connector::{ConnectorError, SinkWriter};
+use crate::metrics::Counter;
+use crate::task::flow::Flow;
+use crate::task::route::SinkMessage;
+
+/// A sink, as its thread uses it.
+pub(super) struct SinkSetup {
+    pub(super) name: String,
+    pub(super) records_out: Arc<Counter>,
+    pub(super) flow: Arc<Flow>,
+}
+
+impl SinkSetup {
+    /// The work of the sink's thread, until nobody can send to it any more.
+    pub(super) fn work(&self, mut writer: Box<dyn SinkWriter>, mailbox: &Receiver<SinkMessage>) -> Result<(), JobError> {
+        let failed = |error: ConnectorError| JobError::sink(&self.name, error);
+        loop {
+            let message = match mailbox.try_recv() {
+                Ok(message) => message,
+                Err(TryRecvError::Disconnected) => return Ok(()),
+                Err(TryRecvError::Empty) => {
+                    writer.flush().map_err(failed)?;
+                    match mailbox.recv() {
+                        Ok(message) => message,
+                        Err(RecvError) => return Ok(()),
+                    }
+                }
+            };
+            match message {
+                SinkMessage::Records(batch) => {
+                    let written = writer.write(&batch);
+                    self.records_out.add(batch.len() as u64);
+                    self.flow.remove(batch.len() as u64, batch.byte_len() as u64);
+                    written.map_err(failed)?;
+                }
+                SinkMessage::End => return Ok(()),
+                SinkMessage::Seal { epoch, last, reply } => {
+                    // The coordinator that no longer listens is stopping the job.
+                    let _ = reply.send(writer.seal(epoch, last));
+                }
+            }
+        }
+    }
+}

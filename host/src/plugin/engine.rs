@@ -1,0 +1,165 @@
+//! The Wasm engine of a process, and components loaded into it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use sha2::{Digest as _, Sha256};
+use wasmtime::component::{Component, HasSelf, Linker};
+use wasmtime::{Config, WasmBacktraceDetails};
+
+use super::bindings::{Operator, OperatorPre};
+use super::cache::Cache;
+use super::imports::Host;
+use super::instance::describe;
+use super::{DEFAULT_PORT, Description, PluginError};
+
+/// How long a guest runs before its worker looks at other tasks.
+const SLICE: Duration = Duration::from_millis(2);
+
+/// The most tables or ports that a function may declare.
+const NAMES_MAX: usize = 1_000;
+
+/// Compiles and holds functions. One for each process.
+pub struct Engine {
+    pub(super) inner: wasmtime::Engine,
+    linker: Linker<Host>,
+    cache: Cache,
+    stopped: Arc<AtomicBool>,
+}
+
+/// A loaded function: compiled, and known to implement the contract.
+pub struct Function {
+    /// Where it was loaded from.
+    pub path: PathBuf,
+    /// SHA-256 of the component.
+    pub digest: [u8; 32],
+    /// The component's size in bytes.
+    pub size: usize,
+    /// What it says of itself.
+    pub description: Arc<Description>,
+    /// The names of what it imports and exports, for people.
+    pub imports: Vec<String>,
+    /// See `imports`.
+    pub exports: Vec<String>,
+    pub(super) pre: OperatorPre<Host>,
+    pub(super) engine: wasmtime::Engine,
+}
+
+impl Engine {
+    /// Starts the engine, and the thread that cuts guests' running time into slices.
+    ///
+    /// # Errors
+    /// [`PluginError::Engine`] when the machine lacks what compiled code needs.
+    pub fn new() -> Result<Self, PluginError> {
+        Self::with_cache(Cache::of_user())
+    }
+
+    pub(super) fn with_cache(cache: Cache) -> Result<Self, PluginError> {
+        let failed = |error: wasmtime::Error| PluginError::Engine(format!("{error:#}"));
+        let mut config = Config::new();
+        config
+            .epoch_interruption(true)
+            .concurrency_support(false)
+            .wasm_backtrace_details(WasmBacktraceDetails::Enable);
+        let inner = wasmtime::Engine::new(&config).map_err(failed)?;
+        let mut linker = Linker::new(&inner);
+        Operator::add_to_linker::<_, HasSelf<_>>(&mut linker, |host: &mut Host| host).map_err(failed)?;
+        let stopped = Arc::new(AtomicBool::new(false));
+        let (engine, stop) = (inner.clone(), Arc::clone(&stopped));
+        std::thread::Builder::new()
+            .name("guest-slices".to_owned())
+            .spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    std::thread::sleep(SLICE);
+                    engine.increment_epoch();
+                }
+            })
+            .map_err(|error| PluginError::Engine(format!("no thread to be had: {error}")))?;
+        Ok(Self { inner, linker, cache, stopped })
+    }
+
+    /// Loads the component at `path`, from the cache of compiled code if it is there, and asks it to describe itself.
+    ///
+    /// # Errors
+    /// When it cannot be read, is no component, is for another world, or describes something impossible.
+    pub async fn load(&self, path: &Path) -> Result<Function, PluginError> {
+        let bytes = std::fs::read(path).map_err(|error| PluginError::Read { path: path.to_owned(), error })?;
+        let digest: [u8; 32] = Sha256::digest(&bytes).into();
+        let component = self.compile(path, &bytes, &digest)?;
+        let component_type = component.component_type();
+        let imports = component_type.imports(&self.inner).map(|(name, _)| name.to_owned()).collect();
+        let exports = component_type.exports(&self.inner).map(|(name, _)| name.to_owned()).collect();
+        let world = |error: wasmtime::Error| PluginError::World { path: path.to_owned(), error: format!("{error:#}") };
+        let pre = OperatorPre::new(self.linker.instantiate_pre(&component).map_err(world)?).map_err(world)?;
+        let described = describe(&self.inner, &pre).await;
+        let description = described
+            .and_then(checked)
+            .map_err(|error| PluginError::Describe { path: path.to_owned(), error })?;
+        Ok(Function {
+            path: path.to_owned(),
+            digest,
+            size: bytes.len(),
+            description: Arc::new(description),
+            imports,
+            exports,
+            pre,
+            engine: self.inner.clone(),
+        })
+    }
+
+    fn compile(&self, path: &Path, bytes: &[u8], digest: &[u8; 32]) -> Result<Component, PluginError> {
+        // A core module has layer 0 where a component has 1; see the binary format's preamble.
+        if bytes.starts_with(b"\0asm") && bytes.get(6..8) == Some(&[0, 0]) {
+            return Err(PluginError::CoreModule { path: path.to_owned() });
+        }
+        if let Some(component) = self.cache.load(&self.inner, digest) {
+            return Ok(component);
+        }
+        let compiled = Component::from_binary(&self.inner, bytes);
+        let component = compiled.map_err(|error| PluginError::Compile {
+            path: path.to_owned(),
+            error: format!("{error:#}"),
+        })?;
+        self.cache.store(&self.inner, digest, &component);
+        Ok(component)
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.stopped.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Whether a description makes sense; its ports then begin with `out`.
+fn checked(mut description: Description) -> Result<Description, String> {
+    if !description.ports.iter().any(|port| port == DEFAULT_PORT) {
+        description.ports.insert(0, DEFAULT_PORT.to_owned());
+    }
+    let tables = description.tables.iter().map(|(name, _)| name.as_str());
+    check_names("table", tables)?;
+    check_names("port", description.ports.iter().map(String::as_str))?;
+    if let Some((name, _)) = description.tables.iter().find(|(_, version)| *version == 0) {
+        return Err(format!("table `{name}` has schema version 0; versions start at 1"));
+    }
+    Ok(description)
+}
+
+fn check_names<'a>(kind: &str, names: impl Iterator<Item = &'a str>) -> Result<(), String> {
+    let mut seen = std::collections::BTreeSet::new();
+    for name in names {
+        let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        if name.is_empty() || name.len() > 64 || !name.chars().all(fits) {
+            return Err(format!("{kind} {name:?} needs a name of 1 to 64 letters, digits, `-` and `_`"));
+        }
+        if !seen.insert(name) {
+            return Err(format!("{kind} `{name}` is declared twice"));
+        }
+        if seen.len() > NAMES_MAX {
+            return Err(format!("more than {NAMES_MAX} {kind}s"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,323 @@
+//! What a guest may call, and the effects of the call under way.
+//!
+//! Everything a guest hands over is checked here: names, column shapes, record indices, key ownership, limits. A refused import call changes
+//! nothing and the guest is told why; only the batch's end makes anything happen.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use wasmtime::ResourceLimiter;
+
+use super::bindings::wasmill::operator as wit;
+use super::bindings::wasmill::operator::types::Error;
+use super::{Description, Effects, Emitted, Limits, StateReader, Writes};
+use crate::record::{Batch, Column};
+
+/// The data behind an instance's imports.
+pub(super) struct Host {
+    pub(super) description: Arc<Description>,
+    pub(super) limits: Limits,
+    pub(super) state: Arc<dyn StateReader>,
+    pub(super) memory: Memory,
+    pub(super) call: Call,
+}
+
+/// The call under way.
+#[derive(Default)]
+pub(super) struct Call {
+    /// Records in its batch; none outside `process`, where effects are refused.
+    pub(super) records: u32,
+    pub(super) effects: Effects,
+    pub(super) culprit: Option<u32>,
+    /// Why the host could not do its part.
+    pub(super) host_error: Option<String>,
+    output_bytes: u64,
+    log_lines: u32,
+    /// What the call has written, for its own later reads; filled only once it reads after writing.
+    written: HashMap<(usize, Box<[u8]>), Option<Box<[u8]>>>,
+    /// How many of `effects.writes` are in `written`.
+    indexed_writes: usize,
+}
+
+/// What an instance's memories and tables take.
+#[derive(Default)]
+pub(super) struct Memory {
+    pub(super) bytes: u64,
+    pub(super) bytes_max: u64,
+    /// The size that was refused last.
+    pub(super) refused: Option<u64>,
+}
+
+impl Memory {
+    fn grow(&mut self, by: u64) -> bool {
+        let wanted = self.bytes.saturating_add(by);
+        if wanted > self.bytes_max {
+            self.refused = Some(wanted);
+            return false;
+        }
+        self.bytes = wanted;
+        true
+    }
+}
+
+impl ResourceLimiter for Memory {
+    fn memory_growing(&mut self, current: usize, desired: usize, _maximum: Option<usize>) -> wasmtime::Result<bool> {
+        Ok(self.grow(desired.saturating_sub(current) as u64))
+    }
+
+    fn table_growing(&mut self, current: usize, desired: usize, _maximum: Option<usize>) -> wasmtime::Result<bool> {
+        let elements = desired.saturating_sub(current) as u64;
+        Ok(self.grow(elements.saturating_mul(size_of::<usize>() as u64)))
+    }
+}
+
+impl Host {
+    fn table(&self, name: &str) -> Result<usize, Error> {
+        let found = self.description.tables.iter().position(|(table, _)| table == name);
+        found.ok_or_else(|| Error::UnknownName(format!("`describe` declares no table `{name}`")))
+    }
+
+    /// Checks the record indices of `count` effects.
+    fn check_records(&self, records: &[u32], count: usize) -> Result<(), Error> {
+        if records.len() != count {
+            return Err(Error::Malformed(format!("{count} items, but {} record indices", records.len())));
+        }
+        let batch = self.call.records;
+        match records.iter().find(|&&record| record >= batch) {
+            None => Ok(()),
+            Some(_) if batch == 0 => Err(Error::Malformed("there are no effects outside `process`".to_owned())),
+            Some(record) => Err(Error::Malformed(format!("record index {record} in a batch of {batch}"))),
+        }
+    }
+
+    fn check_owned(&self, keys: &Column) -> Result<(), Error> {
+        match keys.iter().find(|key| !self.state.owns(key)) {
+            None => Ok(()),
+            Some(key) => Err(Error::ForeignKey(format!(
+                "key `{}` is not owned by this task; state is kept under the keys of the task's own records",
+                key.escape_ascii()
+            ))),
+        }
+    }
+
+    fn read_many(&mut self, table: &str, keys: wit::types::Column) -> Result<wit::types::OptionalColumn, Error> {
+        let table = self.table(table)?;
+        let keys = column(keys)?;
+        self.check_owned(&keys)?;
+        let mut items = Column::with_capacity(keys.len(), keys.len() * 16);
+        let mut present = Vec::with_capacity(keys.len());
+        let mut overflow = false;
+        let mut take = |value: Option<&[u8]>| {
+            present.push(u8::from(value.is_some()));
+            let value = value.unwrap_or_default();
+            overflow |= !items.fits(value.len());
+            items.push(if overflow { &[] } else { value });
+        };
+        self.call.index_writes();
+        let written = &self.call.written;
+        let read = if written.is_empty() {
+            self.state.read(table, &keys, &mut |_, value| take(value))
+        } else {
+            self.state.read(table, &keys, &mut |index, value| match written.get(&(table, keys.get(index).into())) {
+                Some(own) => take(own.as_deref()),
+                None => take(value),
+            })
+        };
+        if let Err(error) = read {
+            self.call.host_error = Some(error.clone());
+            return Err(Error::Other(error));
+        }
+        if overflow {
+            return Err(Error::LimitExceeded("one lookup answers at most 4 GiB; ask for fewer keys at once".to_owned()));
+        }
+        let (bytes, ends) = items.into_parts();
+        Ok(wit::types::OptionalColumn { items: wit::types::Column { bytes, ends }, present })
+    }
+
+    fn write_many(&mut self, table: &str, keys: Column, values: Option<Column>, records: Vec<u32>) -> Result<(), Error> {
+        let table = self.table(table)?;
+        self.check_records(&records, keys.len())?;
+        if let Some(values) = &values
+            && values.len() != keys.len()
+        {
+            return Err(Error::Malformed(format!("{} keys, but {} values", keys.len(), values.len())));
+        }
+        self.check_owned(&keys)?;
+        self.add_output(keys.bytes().len() + values.as_ref().map_or(0, |values| values.bytes().len()))?;
+        if !keys.is_empty() {
+            self.call.effects.writes.push(Writes { table, keys, values, records });
+        }
+        Ok(())
+    }
+
+    fn add_output(&mut self, bytes: usize) -> Result<(), Error> {
+        let reached = self.call.output_bytes.saturating_add(bytes as u64);
+        if reached > self.limits.output_bytes_max {
+            return Err(Error::LimitExceeded(format!(
+                "`limits.output` is {} bytes a batch; reached {reached}",
+                self.limits.output_bytes_max
+            )));
+        }
+        self.call.output_bytes = reached;
+        Ok(())
+    }
+}
+
+impl Call {
+    /// A call with a batch of `records` records.
+    pub(super) fn of(records: u32) -> Self {
+        Self { records, ..Self::default() }
+    }
+
+    fn index_writes(&mut self) {
+        for writes in &self.effects.writes[self.indexed_writes..] {
+            for (index, key) in writes.keys.iter().enumerate() {
+                let value = writes.values.as_ref().map(|values| values.get(index).into());
+                self.written.insert((writes.table, key.into()), value);
+            }
+        }
+        self.indexed_writes = self.effects.writes.len();
+    }
+}
+
+fn column(column: wit::types::Column) -> Result<Column, Error> {
+    Column::from_parts(column.bytes, column.ends).map_err(|error| Error::Malformed(error.to_string()))
+}
+
+fn one(item: &[u8]) -> Column {
+    [item].into_iter().collect()
+}
+
+impl wit::types::Host for Host {}
+impl wit::description::Host for Host {}
+
+impl wit::state::Host for Host {
+    fn get_many(
+        &mut self,
+        table: String,
+        keys: wit::types::Column,
+    ) -> wasmtime::Result<Result<wit::types::OptionalColumn, Error>> {
+        Ok(self.read_many(&table, keys))
+    }
+
+    fn put_many(
+        &mut self,
+        table: String,
+        keys: wit::types::Column,
+        values: wit::types::Column,
+        records: Vec<u32>,
+    ) -> wasmtime::Result<Result<(), Error>> {
+        let columns = column(keys).and_then(|keys| Ok((keys, column(values)?)));
+        Ok(columns.and_then(|(keys, values)| self.write_many(&table, keys, Some(values), records)))
+    }
+
+    fn delete_many(
+        &mut self,
+        table: String,
+        keys: wit::types::Column,
+        records: Vec<u32>,
+    ) -> wasmtime::Result<Result<(), Error>> {
+        Ok(column(keys).and_then(|keys| self.write_many(&table, keys, None, records)))
+    }
+
+    fn get(&mut self, table: String, key: Vec<u8>) -> wasmtime::Result<Result<Option<Vec<u8>>, Error>> {
+        let (bytes, ends) = one(&key).into_parts();
+        let values = self.read_many(&table, wit::types::Column { bytes, ends });
+        Ok(values.map(|values| (values.present == [1]).then_some(values.items.bytes)))
+    }
+
+    fn put(
+        &mut self,
+        table: String,
+        key: Vec<u8>,
+        value: Vec<u8>,
+        record_index: u32,
+    ) -> wasmtime::Result<Result<(), Error>> {
+        Ok(self.write_many(&table, one(&key), Some(one(&value)), vec![record_index]))
+    }
+
+    fn delete(&mut self, table: String, key: Vec<u8>, record_index: u32) -> wasmtime::Result<Result<(), Error>> {
+        Ok(self.write_many(&table, one(&key), None, vec![record_index]))
+    }
+}
+
+impl wit::output::Host for Host {
+    fn emit(
+        &mut self,
+        port: String,
+        emitted: wit::types::Batch,
+        records: Vec<u32>,
+    ) -> wasmtime::Result<Result<(), Error>> {
+        Ok(self.emit_batch(&port, emitted, records))
+    }
+}
+
+impl Host {
+    fn emit_batch(&mut self, port: &str, emitted: wit::types::Batch, records: Vec<u32>) -> Result<(), Error> {
+        let found = self.description.ports.iter().position(|name| name == port);
+        let port = found.ok_or_else(|| Error::UnknownName(format!("`describe` declares no port `{port}`")))?;
+        let (keys, values) = (column(emitted.keys)?, column(emitted.values)?);
+        let batch = Batch::from_columns(keys, values, emitted.times).map_err(|e| Error::Malformed(e.to_string()))?;
+        self.check_records(&records, batch.len())?;
+        self.add_output(batch.byte_len() + 8 * batch.len())?;
+        if !batch.is_empty() {
+            self.call.effects.emitted.push(Emitted { port, batch, records });
+        }
+        Ok(())
+    }
+}
+
+impl wit::log::Host for Host {
+    fn write(&mut self, level: wit::log::Level, message: String) -> wasmtime::Result<()> {
+        self.call.log_lines = self.call.log_lines.saturating_add(1);
+        if self.call.log_lines > self.limits.log_lines_max {
+            if self.call.log_lines == self.limits.log_lines_max + 1 {
+                tracing::warn!("further lines of this batch are left out: `limits.log-lines` is {}", self.limits.log_lines_max);
+            }
+            return Ok(());
+        }
+        let function = self.description.name.as_str();
+        match level {
+            wit::log::Level::Trace => tracing::trace!(function, "{message}"),
+            wit::log::Level::Debug => tracing::debug!(function, "{message}"),
+            wit::log::Level::Info => tracing::info!(function, "{message}"),
+            wit::log::Level::Warn => tracing::warn!(function, "{message}"),
+            wit::log::Level::Error => tracing::error!(function, "{message}"),
+        }
+        Ok(())
+    }
+}
+
+/// The most changes of metrics in one call; further ones are left out.
+const METRICS_PER_CALL_MAX: usize = 10_000;
+
+impl wit::metrics::Host for Host {
+    fn count(&mut self, name: String, by: u64) -> wasmtime::Result<()> {
+        if self.call.effects.counts.len() < METRICS_PER_CALL_MAX {
+            self.call.effects.counts.push((name, by));
+        }
+        Ok(())
+    }
+
+    fn gauge(&mut self, name: String, value: f64) -> wasmtime::Result<()> {
+        if self.call.effects.gauges.len() < METRICS_PER_CALL_MAX {
+            self.call.effects.gauges.push((name, value));
+        }
+        Ok(())
+    }
+}
+
+impl wit::culprit::Host for Host {
+    fn reject(&mut self, record_index: u32, reason: String) -> wasmtime::Result<()> {
+        if record_index >= self.call.records {
+            wasmtime::bail!("`reject` of record {record_index} in a batch of {}", self.call.records);
+        }
+        self.call.effects.rejects.push((record_index, reason));
+        Ok(())
+    }
+
+    fn begin_record(&mut self, record_index: u32) -> wasmtime::Result<()> {
+        self.call.culprit = (record_index < self.call.records).then_some(record_index);
+        Ok(())
+    }
+}

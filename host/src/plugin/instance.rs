@@ -1,0 +1,260 @@
+//! One live instance of a function: made, initialised, called with batches.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+use wasmtime::{Store, UpdateDeadline};
+
+use super::bindings::wasmill::operator::types as wit;
+use super::bindings::{Operator, OperatorPre};
+use super::engine::Function;
+use super::imports::{Call, Host, Memory};
+use super::{Description, Effects, Failure, FailureKind, Limits, PluginError, StateReader};
+use crate::record::{Batch, Column};
+
+/// The limits of `describe`, which runs before the manifest's limits are known to matter.
+const DESCRIBE_LIMITS: Limits = Limits {
+    memory_bytes_max: 512 << 20,
+    run_time_max: Duration::from_secs(10),
+    output_bytes_max: 0,
+    log_lines_max: 100,
+};
+
+/// A live instance. It serves one task and is discarded after any failure.
+pub struct Instance {
+    store: Store<Host>,
+    exports: Operator,
+    run_clock: Arc<RunClock>,
+}
+
+impl Instance {
+    /// Makes an instance of `function` and hands it `config` (a JSON object).
+    ///
+    /// # Errors
+    /// [`PluginError::Init`] when it cannot be made within its limits, or refuses its config.
+    pub async fn new(
+        function: &Function,
+        limits: Limits,
+        state: Arc<dyn StateReader>,
+        config: &str,
+    ) -> Result<Self, PluginError> {
+        let description = Arc::clone(&function.description);
+        let made = Self::make(&function.engine, &function.pre, limits, state, description).await;
+        let mut instance = made.map_err(|error| PluginError::Init(error.message))?;
+        let call = instance.exports.call_init(&mut instance.store, config);
+        match running(&instance.run_clock, call).await {
+            Ok(Ok(())) => Ok(instance),
+            Ok(Err(refused)) => Err(PluginError::Init(refused)),
+            Err(error) => Err(PluginError::Init(failure(&instance.store, &error).message)),
+        }
+    }
+
+    async fn make(
+        engine: &wasmtime::Engine,
+        pre: &OperatorPre<Host>,
+        limits: Limits,
+        state: Arc<dyn StateReader>,
+        description: Arc<Description>,
+    ) -> Result<Self, Failure> {
+        let memory = Memory { bytes_max: limits.memory_bytes_max, ..Memory::default() };
+        let mut store = Store::new(engine, Host { description, limits, state, memory, call: Call::default() });
+        store.limiter(|host| &mut host.memory);
+        let run_clock = Arc::new(RunClock::new(limits.run_time_max));
+        let clock = Arc::clone(&run_clock);
+        store.set_epoch_deadline(1);
+        store.epoch_deadline_callback(move |_| {
+            if clock.is_over() { Err(OverTime.into()) } else { Ok(UpdateDeadline::Yield(1)) }
+        });
+        match running(&run_clock, pre.instantiate_async(&mut store)).await {
+            Ok(exports) => Ok(Self { store, exports, run_clock }),
+            Err(error) => Err(failure(&store, &error)),
+        }
+    }
+
+    /// Calls the function with `batch` and gives the batch back with what the call did.
+    ///
+    /// # Errors
+    /// [`Failure`] when the call failed; nothing of it has happened, and the instance must be dropped.
+    pub async fn process(&mut self, batch: Batch) -> (Batch, Result<Effects, Failure>) {
+        let host = self.store.data_mut();
+        host.call = Call::of(batch.len() as u32);
+        let input = into_wit(batch);
+        self.store.set_epoch_deadline(1);
+        let call = self.exports.call_process(&mut self.store, &input);
+        let returned = running(&self.run_clock, call).await;
+        let batch = from_wit(input);
+        let result = match returned {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(message)) => Err(returned_failure(self.store.data(), message)),
+            Err(error) => Err(failure(&self.store, &error)),
+        };
+        let call = std::mem::take(&mut self.store.data_mut().call);
+        let result = match (result, call.host_error) {
+            (_, Some(message)) => Err(Failure { kind: FailureKind::Host, message, culprit: None }),
+            (Ok(()), None) => Ok(without_rejected(call.effects)),
+            (Err(failure), None) => Err(failure),
+        };
+        (batch, result)
+    }
+}
+
+/// Asks a component what it is.
+pub(super) async fn describe(engine: &wasmtime::Engine, pre: &OperatorPre<Host>) -> Result<Description, String> {
+    let nothing = Description { name: String::new(), version: String::new(), tables: Vec::new(), ports: Vec::new() };
+    let made = Instance::make(engine, pre, DESCRIBE_LIMITS, Arc::new(NoState), Arc::new(nothing)).await;
+    let mut instance = made.map_err(|error| error.message)?;
+    let call = instance.exports.call_describe(&mut instance.store);
+    let told = running(&instance.run_clock, call).await.map_err(|error| failure(&instance.store, &error).message)?;
+    Ok(Description {
+        name: told.name,
+        version: told.version,
+        tables: told.tables.into_iter().map(|table| (table.name, table.schema_version)).collect(),
+        ports: told.ports,
+    })
+}
+
+struct NoState;
+
+impl StateReader for NoState {
+    fn read(&self, _: usize, _: &Column, _: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn owns(&self, _: &[u8]) -> bool {
+        false
+    }
+}
+
+/// Takes out the effects of rejected records.
+fn without_rejected(mut effects: Effects) -> Effects {
+    if effects.rejects.is_empty() {
+        return effects;
+    }
+    let rejected: std::collections::HashSet<u32> = effects.rejects.iter().map(|(record, _)| *record).collect();
+    let mut dropped_any = false;
+    for writes in &mut effects.writes {
+        if !writes.records.iter().any(|record| rejected.contains(record)) {
+            continue;
+        }
+        dropped_any = true;
+        let kept: Vec<usize> =
+            (0..writes.records.len()).filter(|&index| !rejected.contains(&writes.records[index])).collect();
+        writes.keys = pick(&writes.keys, &kept);
+        writes.values = writes.values.as_ref().map(|values| pick(values, &kept));
+        writes.records = kept.iter().map(|&index| writes.records[index]).collect();
+    }
+    for emitted in &mut effects.emitted {
+        if !emitted.records.iter().any(|record| rejected.contains(record)) {
+            continue;
+        }
+        dropped_any = true;
+        let kept: Vec<usize> =
+            (0..emitted.records.len()).filter(|&index| !rejected.contains(&emitted.records[index])).collect();
+        emitted.batch = Batch {
+            keys: pick(&emitted.batch.keys, &kept),
+            values: pick(&emitted.batch.values, &kept),
+            times: kept.iter().map(|&index| emitted.batch.times[index]).collect(),
+        };
+        emitted.records = kept.iter().map(|&index| emitted.records[index]).collect();
+    }
+    effects.dropped_any = dropped_any;
+    effects.rejects.sort_by_key(|(record, _)| *record);
+    effects.rejects.dedup_by_key(|(record, _)| *record);
+    effects
+}
+
+fn pick(column: &Column, kept: &[usize]) -> Column {
+    kept.iter().map(|&index| column.get(index)).collect()
+}
+
+fn into_wit(batch: Batch) -> wit::Batch {
+    let column = |column: Column| {
+        let (bytes, ends) = column.into_parts();
+        wit::Column { bytes, ends }
+    };
+    wit::Batch { keys: column(batch.keys), values: column(batch.values), times: batch.times }
+}
+
+fn from_wit(batch: wit::Batch) -> Batch {
+    let column = |column: wit::Column| {
+        Column::from_parts(column.bytes, column.ends).expect("the parts of a column that the call did not change")
+    };
+    Batch { keys: column(batch.keys), values: column(batch.values), times: batch.times }
+}
+
+fn returned_failure(host: &Host, message: String) -> Failure {
+    Failure { kind: FailureKind::Returned, message, culprit: host.call.culprit }
+}
+
+fn failure(store: &Store<Host>, error: &wasmtime::Error) -> Failure {
+    let host = store.data();
+    let culprit = host.call.culprit;
+    if error.is::<OverTime>() {
+        let message = format!("it ran longer than `limits.time`, {:?}", host.limits.run_time_max);
+        return Failure { kind: FailureKind::RunTime, message, culprit };
+    }
+    if let Some(wanted) = host.memory.refused {
+        let message = format!("it wanted {wanted} bytes of memory; `limits.memory` is {}", host.limits.memory_bytes_max);
+        return Failure { kind: FailureKind::Memory, message, culprit };
+    }
+    let kind = if error.is::<wasmtime::Trap>() { FailureKind::Trap } else { FailureKind::Contract };
+    Failure { kind, message: format!("{error:?}"), culprit }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("the running time is over")]
+struct OverTime;
+
+/// The processor time that the call under way has taken, measured on the worker's own thread: neither waiting nor a
+/// stopped process counts.
+struct RunClock {
+    spent_ns: AtomicU64,
+    resumed_ns: AtomicU64,
+    max_ns: u64,
+}
+
+impl RunClock {
+    fn new(max: Duration) -> Self {
+        let max_ns = u64::try_from(max.as_nanos()).unwrap_or(u64::MAX);
+        Self { spent_ns: AtomicU64::new(0), resumed_ns: AtomicU64::new(0), max_ns }
+    }
+
+    fn is_over(&self) -> bool {
+        let running = thread_time_ns().saturating_sub(self.resumed_ns.load(Ordering::Relaxed));
+        self.spent_ns.load(Ordering::Relaxed) + running > self.max_ns
+    }
+}
+
+fn thread_time_ns() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Runs a call of a guest's, with its running time measured from here.
+fn running<F: Future>(clock: &RunClock, call: F) -> impl Future<Output = F::Output> {
+    clock.spent_ns.store(0, Ordering::Relaxed);
+    Running { clock, call: Box::pin(call) }
+}
+
+struct Running<'a, F> {
+    clock: &'a RunClock,
+    call: Pin<Box<F>>,
+}
+
+impl<F: Future> Future for Running<'_, F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let start = thread_time_ns();
+        self.clock.resumed_ns.store(start, Ordering::Relaxed);
+        let polled = self.call.as_mut().poll(context);
+        let took = thread_time_ns().saturating_sub(start);
+        self.clock.spent_ns.fetch_add(took, Ordering::Relaxed);
+        polled
+    }
+}

@@ -1,0 +1,229 @@
+//! What is in flight: bounded by credit at the sources, counted so that a drain knows when nothing is left.
+//!
+//! Every batch is counted before it is put into a mailbox, and taken off only after its effects have been put where they go.
+//! So a count of zero, with admission closed, means that every admitted record is processed with all that it caused.
+
+use parking_lot::{Condvar, Mutex};
+use tokio::sync::Notify;
+
+/// The least credit, in records: below it, batches would be too small to be worth a call.
+const CREDIT_RECORDS_MIN: u64 = 2_048;
+/// The most credit, in records.
+const CREDIT_RECORDS_MAX: u64 = 131_072;
+/// The credit at the start, in records.
+const CREDIT_RECORDS_START: u64 = 8_192;
+/// The most bytes in flight at which a source still admits.
+const CREDIT_BYTES: u64 = 64 << 20;
+/// What a drain should take.
+const DRAIN_TARGET_MS: f64 = 4.0;
+
+/// Credit and the count of what is in flight, shared by all threads of a job.
+#[derive(Debug, Default)]
+pub struct Flow {
+    state: Mutex<State>,
+    /// Wakes source threads.
+    admission: Condvar,
+    /// Wakes the coordinator when nothing is in flight.
+    drained: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    records: u64,
+    bytes: u64,
+    batches: u64,
+    credit_records: u64,
+    open: bool,
+    stopped: bool,
+    /// Source threads wait in line, so that no split starves another.
+    next_ticket: u64,
+    served: u64,
+    waiting: u64,
+    /// Records admitted since the job started.
+    admitted: u64,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            records: 0,
+            bytes: 0,
+            batches: 0,
+            credit_records: CREDIT_RECORDS_START,
+            open: false,
+            stopped: false,
+            next_ticket: 0,
+            served: 0,
+            waiting: 0,
+            admitted: 0,
+        }
+    }
+}
+
+impl State {
+    fn has_credit(&self) -> bool {
+        self.open && self.records < self.credit_records && self.bytes < CREDIT_BYTES
+    }
+}
+
+/// Something in flight; dropping it takes it off the count.
+#[derive(Debug)]
+pub struct InFlight<'a> {
+    flow: &'a Flow,
+    records: u64,
+    bytes: u64,
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.flow.remove(self.records, self.bytes);
+    }
+}
+
+impl Flow {
+    /// Waits until a source may put `records` more into the stream, and counts them as admitted. The returned guard holds the drain
+    /// back until the source has enqueued them and moved its position on. `None` when the job is stopping.
+    pub fn admit(&self, records: u64) -> Option<InFlight<'_>> {
+        let mut state = self.state.lock();
+        let ticket = state.next_ticket;
+        state.next_ticket += 1;
+        state.waiting += 1;
+        while !state.stopped && (state.served != ticket || !state.has_credit()) {
+            self.admission.wait(&mut state);
+        }
+        state.waiting -= 1;
+        state.served += 1;
+        if state.waiting > 0 {
+            self.admission.notify_all();
+        }
+        if state.stopped {
+            return None;
+        }
+        state.admitted += records;
+        state.batches += 1;
+        Some(InFlight { flow: self, records: 0, bytes: 0 })
+    }
+
+    /// Counts a batch that is about to be enqueued.
+    pub fn add(&self, records: u64, bytes: u64) {
+        let mut state = self.state.lock();
+        state.records += records;
+        state.bytes += bytes;
+        state.batches += 1;
+    }
+
+    /// Takes a batch off the count, once its effects are enqueued.
+    pub fn remove(&self, records: u64, bytes: u64) {
+        let mut state = self.state.lock();
+        state.records -= records;
+        state.bytes -= bytes;
+        state.batches -= 1;
+        if state.waiting > 0 && state.has_credit() {
+            self.admission.notify_all();
+        }
+        if state.batches == 0 {
+            self.drained.notify_one();
+        }
+    }
+
+    /// Closes admission.
+    pub fn close(&self) {
+        self.state.lock().open = false;
+    }
+
+    /// Opens admission.
+    pub fn open(&self) {
+        self.state.lock().open = true;
+        self.admission.notify_all();
+    }
+
+    /// Ends all waiting: every source is told to stop.
+    pub fn stop(&self) {
+        self.state.lock().stopped = true;
+        self.admission.notify_all();
+    }
+
+    /// Waits until nothing is in flight. Meaningful only while admission is closed, or when the input has ended.
+    pub async fn drained(&self) {
+        loop {
+            let notified = self.drained.notified();
+            if self.is_idle() {
+                return;
+            }
+            notified.await;
+        }
+    }
+
+    /// Whether nothing is in flight.
+    pub fn is_idle(&self) -> bool {
+        self.state.lock().batches == 0
+    }
+
+    /// Records admitted since the job started.
+    pub fn admitted(&self) -> u64 {
+        self.state.lock().admitted
+    }
+
+    /// Adapts the credit to how long a drain took.
+    pub fn learn(&self, drain_ms: f64) {
+        let mut state = self.state.lock();
+        state.credit_records = next_credit(state.credit_records, drain_ms);
+    }
+}
+
+/// The credit after a drain of `drain_ms` under `credit` records.
+fn next_credit(credit: u64, drain_ms: f64) -> u64 {
+    let factor = (DRAIN_TARGET_MS / drain_ms.max(0.01)).clamp(0.5, 1.25);
+    ((credit as f64 * factor) as u64).clamp(CREDIT_RECORDS_MIN, CREDIT_RECORDS_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credit_falls_fast_rises_slowly_and_stays_in_its_bounds() {
+        assert_eq!(next_credit(8_000, 40.0), 4_000);
+        assert_eq!(next_credit(8_000, 4.0), 8_000);
+        assert_eq!(next_credit(8_000, 0.1), 10_000);
+        assert_eq!(next_credit(CREDIT_RECORDS_MIN, 1e9), CREDIT_RECORDS_MIN);
+        assert_eq!(next_credit(CREDIT_RECORDS_MAX, 0.0), CREDIT_RECORDS_MAX);
+    }
+
+    #[test]
+    fn a_source_waits_while_admission_is_closed_and_is_released_by_a_stop() {
+        let flow = Flow::default();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| flow.admit(5).is_some());
+            flow.stop();
+            assert!(!waiting.join().unwrap());
+        });
+        assert_eq!(flow.admitted(), 0);
+    }
+
+    #[test]
+    fn the_guard_of_an_admission_holds_the_drain_back() {
+        let flow = Flow::default();
+        flow.open();
+        let guard = flow.admit(3).unwrap();
+        flow.add(3, 30);
+        drop(guard);
+        assert!(!flow.is_idle());
+        flow.remove(3, 30);
+        assert!(flow.is_idle());
+        assert_eq!(flow.admitted(), 3);
+    }
+
+    #[test]
+    fn sources_wait_until_what_is_in_flight_falls_below_the_credit() {
+        let flow = Flow::default();
+        flow.open();
+        flow.add(CREDIT_RECORDS_START, 1);
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| flow.admit(1).is_some());
+            assert_eq!(flow.admitted(), 0);
+            flow.remove(CREDIT_RECORDS_START, 1);
+            assert!(waiting.join().unwrap());
+        });
+    }
+}

@@ -1,0 +1,277 @@
+//! The loop of one task: gather a batch, call the function, apply what it did.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use super::flow::Flow;
+use super::isolate;
+use super::refuse::{Refusals, Refused};
+use super::route::Router;
+use super::{Message, TaskError};
+use crate::metrics::OperatorMeters;
+use crate::plugin::engine::Function;
+use crate::plugin::instance::Instance;
+use crate::plugin::{Effects, Failure, FailureKind, Limits, StateReader};
+use crate::record::{Batch, Column};
+use crate::state::{TaskTables, Write};
+
+/// What all tasks of an operator share.
+pub struct OperatorSetup {
+    /// The operator's name.
+    pub name: String,
+    /// Its function.
+    pub function: Arc<Function>,
+    /// Handed to `init`.
+    pub config: String,
+    /// What an instance may use.
+    pub limits: Limits,
+    /// The most records of one call.
+    pub batch_records_max: usize,
+    /// How long a call that is not full waits for more records.
+    pub linger: Duration,
+    /// How often a failing record is tried again.
+    pub retries: u32,
+    /// What becomes of a record that fails for good.
+    pub refusals: Refusals,
+    /// The operator's counters.
+    pub meters: Arc<OperatorMeters>,
+}
+
+/// One parallel instance of an operator.
+pub struct Task {
+    operator: Arc<OperatorSetup>,
+    tables: Arc<TaskTables>,
+    router: Router,
+    flow: Arc<Flow>,
+    mailbox: UnboundedReceiver<Message>,
+    /// Set while a drain is under way, until the seal.
+    hurry: bool,
+    /// A message taken from the mailbox that the batch under way had no room for.
+    held: Option<Message>,
+    instance: Option<Instance>,
+}
+
+impl Task {
+    /// A task of `operator` that owns `tables`.
+    pub fn new(
+        operator: Arc<OperatorSetup>,
+        tables: Arc<TaskTables>,
+        router: Router,
+        flow: Arc<Flow>,
+        mailbox: UnboundedReceiver<Message>,
+    ) -> Self {
+        Self { operator, tables, router, flow, mailbox, hurry: false, held: None, instance: None }
+    }
+
+    /// Makes the instance, so that a config that `init` refuses is known before anything is read.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub async fn start(&mut self) -> Result<(), TaskError> {
+        let instance = self.new_instance().await?;
+        self.instance = Some(instance);
+        Ok(())
+    }
+
+    /// Works until the mailbox closes.
+    ///
+    /// # Errors
+    /// When a record fails that must stop the job, or state cannot be read.
+    pub async fn run(mut self) -> Result<(), TaskError> {
+        while let Some(message) = self.next_message().await {
+            match message {
+                Message::Hurry => self.hurry = true,
+                Message::Seal(reply) => {
+                    self.hurry = false;
+                    // The coordinator that no longer listens is stopping the job.
+                    let _ = reply.send(self.tables.seal());
+                }
+                Message::Records(batch) => {
+                    let gathered = self.gather(batch).await;
+                    self.work(gathered.batch).await?;
+                    for (records, bytes) in gathered.counted {
+                        self.flow.remove(records, bytes);
+                    }
+                    self.relieve().await;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn next_message(&mut self) -> Option<Message> {
+        match self.held.take() {
+            Some(message) => Some(message),
+            None => self.mailbox.recv().await,
+        }
+    }
+
+    /// Adds to `batch` what lies in the mailbox, up to the operator's batch size, and waits for more as long as it may linger.
+    async fn gather(&mut self, mut batch: Batch) -> Gathered {
+        let mut counted = vec![(batch.len() as u64, batch.byte_len() as u64)];
+        let deadline = tokio::time::Instant::now() + self.operator.linger;
+        while batch.len() < self.operator.batch_records_max {
+            let message = match self.mailbox.try_recv() {
+                Ok(message) => message,
+                Err(_) if self.hurry || self.operator.linger.is_zero() => break,
+                Err(_) => match tokio::time::timeout_at(deadline, self.mailbox.recv()).await {
+                    Ok(Some(message)) => message,
+                    Ok(None) | Err(_) => break,
+                },
+            };
+            match message {
+                Message::Records(more) if batch.len() + more.len() <= self.operator.batch_records_max => {
+                    counted.push((more.len() as u64, more.byte_len() as u64));
+                    batch.extend_from(&more, 0..more.len());
+                }
+                Message::Hurry => self.hurry = true,
+                message => {
+                    self.held = Some(message);
+                    break;
+                }
+            }
+        }
+        Gathered { batch, counted }
+    }
+
+    /// Works on all of `batch`, in calls of at most the operator's batch size.
+    async fn work(&mut self, batch: Batch) -> Result<(), TaskError> {
+        self.operator.meters.records_in.add(batch.len() as u64);
+        let size = self.operator.batch_records_max;
+        if batch.len() <= size {
+            return self.work_on(batch).await;
+        }
+        for start in (0..batch.len()).step_by(size) {
+            self.work_on(batch.slice(start..batch.len().min(start + size))).await?;
+        }
+        Ok(())
+    }
+
+    /// Calls the function with `batch`; where that fails, finds the record at fault, refuses it and runs the others.
+    async fn work_on(&mut self, batch: Batch) -> Result<(), TaskError> {
+        let (batch, result) = self.call(batch).await?;
+        let failure = match result {
+            Ok(effects) => return self.apply(&batch, effects),
+            Err(failure) => failure,
+        };
+        let mut open: Vec<(Range<usize>, u32)> = Vec::new();
+        self.decide(&batch, 0..batch.len(), 0, &failure, &mut open)?;
+        while let Some((range, attempt)) = open.pop() {
+            let (part, result) = self.call(batch.slice(range.clone())).await?;
+            match result {
+                Ok(effects) => self.apply(&part, effects)?,
+                Err(failure) => self.decide(&batch, range, attempt, &failure, &mut open)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// After `range` failed: pushes on `open` what is to be run (again), the first on top, or refuses a record that failed alone for good.
+    fn decide(
+        &self,
+        batch: &Batch,
+        range: Range<usize>,
+        attempt: u32,
+        failure: &Failure,
+        open: &mut Vec<(Range<usize>, u32)>,
+    ) -> Result<(), TaskError> {
+        if failure.kind == FailureKind::Host {
+            return Err(TaskError::Storage(format!("operator `{}`: {}", self.operator.name, failure.message)));
+        }
+        if range.len() > 1 {
+            open.extend(isolate::parts(range, failure).into_iter().rev().map(|part| (part, 0)));
+            return Ok(());
+        }
+        if attempt < self.operator.retries {
+            open.push((range, attempt + 1));
+            return Ok(());
+        }
+        self.refuse(batch, range.start, &failure.message)
+    }
+
+    fn refuse(&self, batch: &Batch, index: usize, error: &str) -> Result<(), TaskError> {
+        let (key, value, time) = (batch.keys.get(index), batch.values.get(index), batch.times[index]);
+        self.operator.refusals.refuse(Refused { key, value, time, place: None, error })
+    }
+
+    /// One call. An instance whose call failed, or whose effects are not applied as it made them, is discarded.
+    async fn call(&mut self, batch: Batch) -> Result<(Batch, Result<Effects, Failure>), TaskError> {
+        let mut instance = match self.instance.take() {
+            Some(instance) => instance,
+            None => self.new_instance().await?,
+        };
+        let (batch, result) = instance.process(batch).await;
+        match &result {
+            Ok(effects) if effects.dropped_any => {}
+            Ok(_) => self.instance = Some(instance),
+            Err(_) => self.operator.meters.failures.add(1),
+        }
+        Ok((batch, result))
+    }
+
+    async fn new_instance(&self) -> Result<Instance, TaskError> {
+        let state: Arc<dyn StateReader> = Arc::new(OwnTables(Arc::clone(&self.tables)));
+        let made = Instance::new(&self.operator.function, self.operator.limits, state, &self.operator.config).await;
+        made.map_err(|error| TaskError::Plugin { operator: self.operator.name.clone(), error })
+    }
+
+    /// Applies what a call did. Nothing here waits, so a batch's effects are never half applied when a seal comes.
+    fn apply(&mut self, batch: &Batch, effects: Effects) -> Result<(), TaskError> {
+        for (record, reason) in &effects.rejects {
+            self.refuse(batch, *record as usize, reason)?;
+        }
+        let storage = |error: &dyn std::fmt::Display| {
+            TaskError::Storage(format!("operator `{}`: cannot write its state: {error}", self.operator.name))
+        };
+        if !effects.writes.is_empty() {
+            let writes = effects.writes.iter().flat_map(|writes| {
+                (0..writes.keys.len()).map(|index| Write {
+                    table: writes.table,
+                    key: writes.keys.get(index),
+                    value: writes.values.as_ref().map(|values| values.get(index)),
+                })
+            });
+            self.tables.apply(writes).map_err(|error| storage(&error))?;
+        }
+        let meters = &self.operator.meters;
+        meters.calls.add(1);
+        for emitted in effects.emitted {
+            meters.records_out.add(emitted.batch.len() as u64);
+            self.router.send(emitted.port, emitted.batch)?;
+        }
+        if !effects.counts.is_empty() || !effects.gauges.is_empty() {
+            let mut own = meters.own.lock();
+            effects.counts.iter().for_each(|(name, by)| own.count(name, *by));
+            effects.gauges.iter().for_each(|(name, value)| own.gauge(name, *value));
+        }
+        Ok(())
+    }
+
+    /// Keeps the tables within the memory budget, a slice at a time, and lets the worker's other tasks run.
+    async fn relieve(&self) {
+        self.tables.maintain();
+        tokio::task::yield_now().await;
+    }
+}
+
+struct Gathered {
+    batch: Batch,
+    /// What the flow counts for the messages that were merged.
+    counted: Vec<(u64, u64)>,
+}
+
+/// A task's own tables, as its instance reads them.
+struct OwnTables(Arc<TaskTables>);
+
+impl StateReader for OwnTables {
+    fn read(&self, table: usize, keys: &Column, found: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<(), String> {
+        self.0.with_values(table, keys, found).map_err(|error| error.to_string())
+    }
+
+    fn owns(&self, key: &[u8]) -> bool {
+        self.0.owns(key)
+    }
+}
