@@ -3,18 +3,19 @@
 //! The rooms, in the order of their layers. A room may use those above it, never those below; a test holds this.
 #![warn(missing_docs)]
 
-pub mod key;
-pub mod metrics;
 pub mod record;
+pub mod key;
 pub mod time;
+pub mod metrics;
+pub mod disk;
 
-pub mod graph;
 pub mod manifest;
+pub mod graph;
 
-pub mod cli;
-pub mod connector;
 pub mod epoch;
-pub mod job;
-pub mod plugin;
 pub mod state;
+pub mod plugin;
+pub mod connector;
 pub mod task;
+pub mod job;
+pub mod cli;
