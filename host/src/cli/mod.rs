@@ -19,6 +19,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::manifest::ManifestError;
+use crate::plugin::engine::Engine;
+
 /// A stream processor whose functions are WebAssembly components.
 #[derive(Debug, Parser)]
 #[command(name = "wasmill", version, after_help = EXIT_CODES)]
@@ -70,7 +73,7 @@ impl Failure {
 pub fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Run(arguments) => run::run(&arguments),
-        Command::Check(arguments) => check::run(&arguments),
+        Command::Check(arguments) => check_job(&arguments),
         Command::Build(arguments) => build::run(&arguments),
         Command::BuildRust(arguments) => build_rust::run(&arguments),
         Command::New(arguments) => new::run(&arguments),
@@ -86,6 +89,30 @@ pub fn main() -> ExitCode {
             ExitCode::from(code)
         }
     }
+}
+
+/// `wasmill check`, with the components loaded as a run would load them.
+fn check_job(arguments: &check::CheckArgs) -> Result<(), Failure> {
+    let engine = Engine::new().map_err(Failure::usage)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(Failure::usage)?;
+    let declare = |_: &str, path: &std::path::Path| {
+        let function = runtime.block_on(engine.load(path)).map_err(|error| error.to_string())?;
+        Ok(crate::job::declared(&function))
+    };
+    check::run(arguments, declare)
+}
+
+/// Loads and checks a job; prints what is wrong and what is doubtful.
+pub(crate) fn load_job(arguments: &load::JobArgs) -> Result<load::CheckedJob, Failure> {
+    let job = arguments.load().map_err(|error| told(&error))?;
+    check::print_problems(&job.warnings);
+    Ok(job)
+}
+
+/// Prints what is wrong with a manifest.
+pub(crate) fn told(error: &ManifestError) -> Failure {
+    check::print_problems(error.problems());
+    Failure::Told(check::EXIT_INVALID_MANIFEST)
 }
 
 /// Prints to standard output; a reader that has gone away (`| head`) ends the command quietly.

@@ -13,7 +13,7 @@ use super::load::JobArgs;
 use super::log::{self, LogFormat};
 use super::progress::Progress;
 use super::{Failure, print};
-use crate::job::{self, Ended, JobOptions, Meters, Summary};
+use crate::job::{self, Ended, JobError, JobOptions, Meters, Summary};
 
 /// Arguments of `wasmill run`.
 #[derive(Debug, Args)]
@@ -30,7 +30,7 @@ pub(super) struct RunArgs {
 
 pub(super) fn run(arguments: &RunArgs) -> Result<(), Failure> {
     let started = Instant::now();
-    let loaded = arguments.job.load()?;
+    let job = super::load_job(&arguments.job)?;
     let bars = MultiProgress::new();
     log::start(arguments.log, &bars);
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -41,9 +41,12 @@ pub(super) fn run(arguments: &RunArgs) -> Result<(), Failure> {
     let summary = runtime.block_on(async {
         let stop = stop_on_signals().map_err(|error| Failure::Because(1, format!("cannot watch for signals: {error}")))?;
         let progress = Progress::start(Arc::clone(&meters), &bars);
-        let summary = job::run(&loaded, JobOptions { started, meters, stop }).await;
+        let summary = job::run(&job.loaded, &job.graph, JobOptions { started, meters, stop }).await;
         drop(progress);
-        summary.map_err(|error| Failure::Because(error.exit_code(), format!("the job stopped: {error}")))
+        summary.map_err(|error| match error {
+            JobError::Manifest(error) => super::told(&error),
+            error => Failure::Because(error.exit_code(), format!("the job stopped: {error}")),
+        })
     })?;
     tell(&summary);
     match &arguments.summary {

@@ -50,7 +50,7 @@ pub async fn run(loaded: &Loaded, graph: &Graph, options: JobOptions) -> Result<
     let functions = load_functions(&engine, loaded).await?;
     let declared = functions.iter().map(|(name, function)| (name.clone(), declared(function))).collect();
     let (plan, _) = Plan::new(graph, worker_count(manifest), &declared)
-        .map_err(|findings| JobError::Plan(findings.iter().map(|finding| format!("{finding}\n")).collect()))?;
+        .map_err(|findings| JobError::Manifest(loaded.document.refusal(findings)))?;
     let Opened { store, committer, attempt, last, unpublished, .. } = open_state(loaded, graph, &declared)?;
     log_start(manifest, last.as_ref());
 

@@ -23,6 +23,7 @@ pub use assemble::{JobOptions, declared, load_functions, run};
 pub use summary::{OperatorSummary, SourceSummary, Summary};
 
 use crate::connector::ConnectorError;
+use crate::manifest::ManifestError;
 use crate::metrics::{Counter, Durations, OperatorMeters};
 use crate::plugin::PluginError;
 use crate::state::StateError;
@@ -76,7 +77,10 @@ pub enum JobError {
         /// Why.
         error: PluginError,
     },
-    /// The components do not fit the graph.
+    /// The manifest and the components do not fit each other.
+    #[error(transparent)]
+    Manifest(ManifestError),
+    /// The engine cannot start, or a defect of the plan.
     #[error("{0}")]
     Plan(String),
     /// A thread could not be started, or ended unexpectedly.
@@ -99,7 +103,7 @@ impl JobError {
             Self::Task(TaskError::Record { .. }) => 4,
             Self::State(_) | Self::Identity { .. } => 3,
             Self::Connector { error: ConnectorError::Output(_), .. } => 3,
-            Self::Task(TaskError::Plugin { .. }) | Self::Plugin { .. } | Self::Plan(_) => 2,
+            Self::Task(TaskError::Plugin { .. }) | Self::Plugin { .. } | Self::Plan(_) | Self::Manifest(_) => 2,
             Self::Task(_) | Self::Connector { .. } | Self::Input(_) | Self::Lost(_) => 1,
         }
     }
