@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use comfy_table::{Table, TableStyle};
+use comfy_table::Table;
 
 use super::{Failure, print};
 use crate::plugin::WORLD;
@@ -59,7 +59,7 @@ fn text(function: &Function) -> String {
     let tables: Vec<String> =
         description.tables.iter().map(|(name, version)| format!("{name} (schema version {version})")).collect();
     let mut table = Table::new();
-    table.load_style(TableStyle::nothing());
+    table.load_style(comfy_table::presets::NOTHING);
     let list = |items: &[String]| if items.is_empty() { "none".to_owned() } else { items.join("\n") };
     table
         .add_row(["function", &format!("{} {}", description.name, description.version)])

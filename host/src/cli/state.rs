@@ -1,7 +1,7 @@
 //! `wasmill state tables|get|scan job.toml …`: reads the committed state of a stopped job.
 
 use clap::{Args, Subcommand};
-use comfy_table::{Table, TableStyle};
+use comfy_table::Table;
 use serde_json::{Value, json};
 
 use super::load::JobArgs;
@@ -88,7 +88,7 @@ fn tables(reader: &Reader, as_json: bool) -> Result<(), Failure> {
         return print(&format!("{:#}\n", json!({ "epoch": reader.epoch(), "tables": tables })));
     }
     let mut shown = Table::new();
-    shown.load_style(TableStyle::utf8_borders_only()).set_header(["table", "keys", "schema versions"]);
+    shown.load_style(comfy_table::presets::UTF8_BORDERS_ONLY).set_header(["table", "keys", "schema versions"]);
     for table in &tables {
         let versions: Vec<String> = table.schema_versions.iter().map(u32::to_string).collect();
         shown.add_row([table.name.to_string(), table.keys.to_string(), versions.join(", ")]);
