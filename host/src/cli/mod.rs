@@ -1,1 +1,5 @@
 //! Being built.
+
+pub mod check;
+pub mod load;
+pub mod schema;
