@@ -1,1 +1,134 @@
-//! Being built.
+//! The job's graph: from a manifest to checked nodes and edges, from these to tasks and partition ranges.
+//!
+//! Everything here is pure: it reads no file, starts nothing and knows neither components nor threads. What is wrong is said as
+//! [`crate::manifest::Finding`]s, by place in the manifest.
+
+mod check;
+mod identity;
+mod names;
+mod plan;
+mod rules;
+
+pub use check::check;
+pub use identity::StateIdentity;
+pub use plan::{Declared, OperatorPlan, Plan, Routing, Task, TaskId};
+
+/// The port that every operator has.
+pub const DEFAULT_PORT: &str = "out";
+
+/// A source, by its place in [`Graph::sources`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SourceIndex(pub usize);
+
+/// An operator, by its place in [`Graph::operators`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OperatorIndex(pub usize);
+
+/// A sink, by its place in [`Graph::sinks`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SinkIndex(pub usize);
+
+/// A checked job: every name resolved, no loops. Nodes are in the order of their names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Graph {
+    /// The job's name.
+    pub job: String,
+    /// How many partitions keys are spread over, at least 1.
+    pub partitions: u16,
+    /// Where records come from.
+    pub sources: Vec<SourceNode>,
+    /// The functions.
+    pub operators: Vec<OperatorNode>,
+    /// Where records go.
+    pub sinks: Vec<SinkNode>,
+    /// Who reads what, in the order of consumers (operators, then sinks) and their inputs.
+    pub edges: Vec<Edge>,
+}
+
+/// A source in the graph.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceNode {
+    /// Its name.
+    pub name: String,
+    /// Whether its records have keys.
+    pub has_key: bool,
+    /// The sink for records that cannot be read, with `on-error = "dead-letter"`.
+    pub dead_letter: Option<SinkIndex>,
+}
+
+/// An operator in the graph.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OperatorNode {
+    /// Its name.
+    pub name: String,
+    /// How its input is keyed anew: a JSON pointer into the value, `.` for the whole value.
+    pub key: Option<String>,
+    /// How many tasks the manifest asks for: between 1 and the number of partitions.
+    pub parallelism: Option<u16>,
+    /// The sink for records that fail, with `on-error = "dead-letter"`.
+    pub dead_letter: Option<SinkIndex>,
+}
+
+/// A sink in the graph.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SinkNode {
+    /// Its name.
+    pub name: String,
+    /// Whether a crash neither loses nor doubles any of its output.
+    pub is_exactly_once: bool,
+}
+
+/// What an edge comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Producer {
+    /// A source.
+    Source(SourceIndex),
+    /// What an operator emits on a port.
+    Operator {
+        /// The operator.
+        operator: OperatorIndex,
+        /// The port: [`DEFAULT_PORT`] or one that its component declares.
+        port: String,
+    },
+}
+
+/// What an edge leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Consumer {
+    /// An operator.
+    Operator(OperatorIndex),
+    /// A sink.
+    Sink(SinkIndex),
+}
+
+/// A stream from a producer to a consumer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Edge {
+    /// Where its records come from.
+    pub from: Producer,
+    /// Where they go.
+    pub to: Consumer,
+    /// How they are keyed anew on the way: a JSON pointer into the value, `.` for the whole value. `None` keeps their keys.
+    pub key: Option<String>,
+    /// Which of the consumer's inputs it is, counted from 0.
+    pub input: usize,
+}
+
+impl Graph {
+    /// The edges that come from `source`.
+    pub fn edges_from_source(&self, source: SourceIndex) -> impl Iterator<Item = &Edge> {
+        self.edges.iter().filter(move |edge| edge.from == Producer::Source(source))
+    }
+
+    /// The edges that come from `operator`, of all ports.
+    pub fn edges_from_operator(&self, operator: OperatorIndex) -> impl Iterator<Item = &Edge> {
+        self.edges
+            .iter()
+            .filter(move |edge| matches!(&edge.from, Producer::Operator { operator: from, .. } if *from == operator))
+    }
+
+    /// The edges that lead to `consumer`.
+    pub fn edges_to(&self, consumer: Consumer) -> impl Iterator<Item = &Edge> {
+        self.edges.iter().filter(move |edge| edge.to == consumer)
+    }
+}

@@ -1,0 +1,88 @@
+//! The arguments by which every subcommand names its job, and how it is loaded from them.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use crate::graph::{Declared, Graph, Plan};
+use crate::manifest::{At, Finding, Loaded, ManifestError, Problem};
+
+/// The job to work on.
+#[derive(Debug, Clone, clap::Args)]
+pub struct JobArgs {
+    /// The job's manifest.
+    #[arg(value_name = "JOB.TOML")]
+    pub manifest: PathBuf,
+    /// Sets a value of the manifest, as in `--set sources.bids.path=FILE`; paths are relative to the manifest.
+    #[arg(long = "set", value_name = "PATH=VALUE")]
+    pub set: Vec<String>,
+}
+
+/// A manifest that is right in itself; its components have not been looked at.
+#[derive(Debug, Clone)]
+pub struct CheckedJob {
+    /// The manifest and its text.
+    pub loaded: Loaded,
+    /// Its graph.
+    pub graph: Graph,
+    /// What is probably not as meant.
+    pub warnings: Vec<Problem>,
+}
+
+impl JobArgs {
+    /// Reads the manifest, applies the overrides, and checks everything that can be checked without the components.
+    ///
+    /// # Errors
+    /// [`ManifestError`] with everything that is wrong; its place in the text is shown when it is printed as a [`miette::Report`].
+    pub fn load(&self) -> Result<CheckedJob, ManifestError> {
+        let loaded = crate::manifest::load(&self.manifest, &self.set)?;
+        match crate::graph::check(&loaded.manifest, loaded.directory()) {
+            Ok((graph, warnings)) => {
+                let warnings = loaded.document.problems(warnings);
+                Ok(CheckedJob { loaded, graph, warnings })
+            }
+            Err(findings) => Err(loaded.document.refusal(findings)),
+        }
+    }
+}
+
+impl CheckedJob {
+    /// What each operator's component declares, by operator name. `declare` is given the operator's name and its component's path.
+    ///
+    /// # Errors
+    /// [`ManifestError`] with every component for which `declare` failed, at its place in the manifest.
+    pub fn declared(
+        &self,
+        mut declare: impl FnMut(&str, &Path) -> Result<Declared, String>,
+    ) -> Result<BTreeMap<String, Declared>, ManifestError> {
+        let mut declared = BTreeMap::new();
+        let mut findings = Vec::new();
+        for (name, operator) in &self.loaded.manifest.operators {
+            let path = self.loaded.resolve(&operator.component);
+            match declare(name, &path) {
+                Ok(component) => _ = declared.insert(name.clone(), component),
+                Err(error) => {
+                    let finding = Finding::error(At::value(["operators", name, "component"]), error);
+                    let buildable = operator.build.is_some() && !path.exists();
+                    let help = format!("build it with `wasmill build {}`", self.loaded.document.file());
+                    findings.push(if buildable { finding.help(help) } else { finding });
+                }
+            }
+        }
+        if findings.is_empty() { Ok(declared) } else { Err(self.loaded.document.refusal(findings)) }
+    }
+
+    /// The job's plan, and warnings.
+    ///
+    /// # Errors
+    /// [`ManifestError`] with everything in which the manifest and the components do not fit each other.
+    pub fn plan(
+        &self,
+        workers: u16,
+        declared: &BTreeMap<String, Declared>,
+    ) -> Result<(Plan, Vec<Problem>), ManifestError> {
+        match Plan::new(&self.graph, workers, declared) {
+            Ok((plan, warnings)) => Ok((plan, self.loaded.document.problems(warnings))),
+            Err(findings) => Err(self.loaded.document.refusal(findings)),
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! `wasmill schema`: the manifest's JSON Schema, or its reference page.
+
+use std::io::Write;
+
+/// Prints the JSON Schema of a manifest, for editors.
+#[derive(Debug, Clone, clap::Args)]
+pub struct SchemaArgs {
+    /// Print the reference page in Markdown instead.
+    #[arg(long)]
+    pub reference: bool,
+}
+
+/// Prints to the standard output.
+///
+/// # Errors
+/// When it cannot be written to.
+pub fn run(args: &SchemaArgs) -> std::io::Result<()> {
+    let text = match args.reference {
+        true => crate::manifest::reference(),
+        false => format!("{:#}\n", crate::manifest::schema()),
+    };
+    std::io::stdout().write_all(text.as_bytes())
+}

@@ -1,0 +1,252 @@
+//! From a manifest to its graph: names resolved, loops and loose ends found.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use super::names::Names;
+use super::rules::check_fields;
+use super::{Consumer, Edge, Graph, OperatorIndex, OperatorNode, SinkIndex, SinkNode, SourceIndex, SourceNode};
+use crate::manifest::{At, Finding, Manifest, OnError, Severity, Source};
+
+/// Checks `manifest`, whose paths are relative to `directory`, and makes its graph. The findings beside the graph are warnings.
+///
+/// # Errors
+/// Everything that was found, when there is an error among it.
+pub fn check(manifest: &Manifest, directory: &Path) -> Result<(Graph, Vec<Finding>), Vec<Finding>> {
+    let mut findings = Vec::new();
+    check_fields(manifest, directory, &mut findings);
+    let names = Names::of(manifest, &mut findings);
+    let graph = build(manifest, &names, &mut findings);
+    check_not_empty(&graph, &mut findings);
+    find_loops(&graph, &mut findings);
+    find_loose_ends(&graph, &mut findings);
+    check_stdin(manifest, &graph, &mut findings);
+    match findings.iter().any(|finding| finding.severity == Severity::Error) {
+        true => Err(findings),
+        false => Ok((graph, findings)),
+    }
+}
+
+/// The graph as far as names resolve.
+fn build(manifest: &Manifest, names: &Names<'_>, findings: &mut Vec<Finding>) -> Graph {
+    let mut graph = Graph {
+        job: manifest.job.name.clone(),
+        partitions: manifest.job.partitions,
+        sources: Vec::new(),
+        operators: Vec::new(),
+        sinks: Vec::new(),
+        edges: Vec::new(),
+    };
+    for (name, source) in &manifest.sources {
+        let dead_letter = dead_letter(["sources", name], source.on_error(), names, findings);
+        graph.sources.push(SourceNode { name: name.clone(), has_key: source.key().is_some(), dead_letter });
+    }
+    for (index, (name, operator)) in manifest.operators.iter().enumerate() {
+        let on_error = (operator.on_error, operator.dead_letter.as_deref());
+        graph.operators.push(OperatorNode {
+            name: name.clone(),
+            key: operator.key.clone(),
+            parallelism: operator.parallelism,
+            dead_letter: dead_letter(["operators", name], on_error, names, findings),
+        });
+        if operator.inputs.is_empty() {
+            findings.push(Finding::error(
+                At::value(["operators", name, "inputs"]),
+                format!("the operator `{name}` has no inputs"),
+            ));
+        }
+        let to = Consumer::Operator(OperatorIndex(index));
+        graph.edges.extend(edges(["operators", name], &operator.inputs, to, operator.key.as_ref(), names, findings));
+    }
+    for (index, (name, sink)) in manifest.sinks.iter().enumerate() {
+        graph.sinks.push(SinkNode { name: name.clone(), is_exactly_once: sink.is_exactly_once() });
+        let to = Consumer::Sink(SinkIndex(index));
+        graph.edges.extend(edges(["sinks", name], sink.inputs(), to, None, names, findings));
+    }
+    graph
+}
+
+fn edges(
+    consumer: [&str; 2],
+    inputs: &[String],
+    to: Consumer,
+    key: Option<&String>,
+    names: &Names<'_>,
+    findings: &mut Vec<Finding>,
+) -> Vec<Edge> {
+    let mut edges: Vec<Edge> = Vec::new();
+    for (index, input) in inputs.iter().enumerate() {
+        let at = At::value([consumer[0], consumer[1], "inputs", &index.to_string()]);
+        match names.producer(input, at.clone()) {
+            Ok(from) if edges.iter().any(|edge| edge.from == from) => {
+                findings.push(Finding::error(at, format!("the input `{input}` is named twice")));
+            }
+            Ok(from) => edges.push(Edge { from, to, key: key.cloned(), input: index }),
+            Err(finding) => findings.push(finding),
+        }
+    }
+    edges
+}
+
+fn dead_letter(
+    node: [&str; 2],
+    (on_error, sink): (OnError, Option<&str>),
+    names: &Names<'_>,
+    findings: &mut Vec<Finding>,
+) -> Option<SinkIndex> {
+    let [table, name] = node;
+    match (on_error, sink) {
+        (OnError::DeadLetter, None) => findings.push(
+            Finding::error(At::value([table, name, "on-error"]), "`on-error = \"dead-letter\"` needs `dead-letter`")
+                .help("add `dead-letter = \"SINK\"` with the name of a sink"),
+        ),
+        (OnError::Stop | OnError::Skip, Some(_)) => findings.push(
+            Finding::error(At::key([table, name, "dead-letter"]), "`dead-letter` has no effect here")
+                .help("add `on-error = \"dead-letter\"`, or remove `dead-letter`"),
+        ),
+        _ => {}
+    }
+    let sink = names.sink(sink?, At::value([table, name, "dead-letter"]));
+    match sink {
+        Ok(sink) => (on_error == OnError::DeadLetter).then_some(sink),
+        Err(finding) => {
+            findings.push(finding);
+            None
+        }
+    }
+}
+
+fn check_not_empty(graph: &Graph, findings: &mut Vec<Finding>) {
+    if graph.sources.is_empty() {
+        findings.push(Finding::error(At::key(["sources"]), "a job needs at least one source"));
+    }
+    if graph.sinks.is_empty() {
+        findings.push(Finding::error(At::key(["sinks"]), "a job needs at least one sink"));
+    }
+}
+
+/// Reports each loop of operators once, at its first operator by name.
+fn find_loops(graph: &Graph, findings: &mut Vec<Finding>) {
+    let successors = |from: OperatorIndex| {
+        graph.edges_from_operator(from).filter_map(|edge| match edge.to {
+            Consumer::Operator(to) => Some(to),
+            Consumer::Sink(_) => None,
+        })
+    };
+    let mut reported = BTreeSet::new();
+    for start in (0..graph.operators.len()).map(OperatorIndex) {
+        if reported.contains(&start) {
+            continue;
+        }
+        let Some(way) = shortest_loop(start, successors) else { continue };
+        reported.extend(way.iter().copied());
+        let name = |operator: &OperatorIndex| format!("`{}`", graph.operators[operator.0].name);
+        let shown: Vec<_> = way.iter().chain([&start]).map(name).collect();
+        let at = At::value(["operators", graph.operators[start.0].name.as_str(), "inputs"]);
+        findings.push(
+            Finding::error(at, format!("a loop: {}", shown.join(" → ")))
+                .help("records flow from sources to sinks: an operator cannot read what comes from its own output"),
+        );
+    }
+}
+
+/// The operators on a shortest way from `start` back to itself, `start` first.
+fn shortest_loop<I: Iterator<Item = OperatorIndex>>(
+    start: OperatorIndex,
+    successors: impl Fn(OperatorIndex) -> I,
+) -> Option<Vec<OperatorIndex>> {
+    let mut ways = std::collections::VecDeque::from([vec![start]]);
+    let mut seen = BTreeSet::new();
+    while let Some(way) = ways.pop_front() {
+        for next in successors(*way.last().expect("a way begins with its start")) {
+            if next == start {
+                return Some(way);
+            }
+            if seen.insert(next) {
+                ways.push_back([way.as_slice(), &[next]].concat());
+            }
+        }
+    }
+    None
+}
+
+/// Sources and operators that nobody reads, sinks that receive nothing.
+fn find_loose_ends(graph: &Graph, findings: &mut Vec<Finding>) {
+    for (index, source) in graph.sources.iter().enumerate() {
+        if graph.edges_from_source(SourceIndex(index)).next().is_none() {
+            let message = format!("nobody reads the source `{}`", source.name);
+            findings.push(Finding::warning(At::key(["sources", &source.name]), message));
+        }
+    }
+    for (index, operator) in graph.operators.iter().enumerate() {
+        if graph.edges_from_operator(OperatorIndex(index)).next().is_none() {
+            let message = format!("nobody reads the operator `{}`: what it emits is dropped", operator.name);
+            findings.push(Finding::warning(At::key(["operators", &operator.name]), message));
+        }
+    }
+    let dead_letters: BTreeSet<_> = dead_letters(graph).collect();
+    for (index, sink) in graph.sinks.iter().enumerate() {
+        let sink_index = SinkIndex(index);
+        let has_inputs = graph.edges_to(Consumer::Sink(sink_index)).next().is_some();
+        // An input that does not resolve has its own error.
+        let unresolved = findings.iter().any(|finding| finding.at.path.starts_with(&inputs_path(&sink.name)));
+        if !has_inputs && !unresolved && !dead_letters.contains(&sink_index) {
+            findings.push(
+                Finding::error(At::key(["sinks", &sink.name]), format!("the sink `{}` receives nothing", sink.name))
+                    .help("add `inputs = [\"NAME\"]`, or name the sink in a `dead-letter`"),
+            );
+        }
+    }
+}
+
+fn inputs_path(sink: &str) -> [String; 3] {
+    ["sinks".to_owned(), sink.to_owned(), "inputs".to_owned()]
+}
+
+fn dead_letters(graph: &Graph) -> impl Iterator<Item = SinkIndex> {
+    let of_sources = graph.sources.iter().filter_map(|source| source.dead_letter);
+    of_sources.chain(graph.operators.iter().filter_map(|operator| operator.dead_letter))
+}
+
+/// Standard input is read once, and by one source.
+fn check_stdin(manifest: &Manifest, graph: &Graph, findings: &mut Vec<Finding>) {
+    let mut first: Option<&str> = None;
+    for (index, (name, source)) in manifest.sources.iter().enumerate() {
+        let Source::Stdin(stdin) = source else { continue };
+        let at = || At::value(["sources", name, "kind"]);
+        match first {
+            Some(first) => findings.push(Finding::error(at(), format!("standard input is already read by `{first}`"))),
+            None => first = Some(name),
+        }
+        let sinks = reached_sinks(graph, SourceIndex(index));
+        let exact = sinks.into_iter().map(|sink| &graph.sinks[sink.0]).find(|sink| sink.is_exactly_once);
+        if let Some(sink) = exact.filter(|_| !stdin.accept_loss) {
+            let message = format!(
+                "the sink `{}` is exactly-once, but standard input cannot be read again after a crash",
+                sink.name
+            );
+            findings.push(Finding::error(at(), message).help(format!(
+                "add `accept-loss = true` to `[sources.{name}]`, or `delivery = \"at-least-once\"` to `[sinks.{}]`, or read a file",
+                sink.name
+            )));
+        }
+    }
+}
+
+/// The sinks that records of `source` may come to, dead letters included.
+fn reached_sinks(graph: &Graph, source: SourceIndex) -> BTreeSet<SinkIndex> {
+    let mut sinks: BTreeSet<_> = graph.sources[source.0].dead_letter.into_iter().collect();
+    let mut operators = BTreeSet::new();
+    let mut consumers: Vec<_> = graph.edges_from_source(source).map(|edge| edge.to).collect();
+    while let Some(consumer) = consumers.pop() {
+        match consumer {
+            Consumer::Sink(sink) => _ = sinks.insert(sink),
+            Consumer::Operator(operator) if operators.insert(operator) => {
+                sinks.extend(graph.operators[operator.0].dead_letter);
+                consumers.extend(graph.edges_from_operator(operator).map(|edge| edge.to));
+            }
+            Consumer::Operator(_) => {}
+        }
+    }
+    sinks
+}

@@ -1,0 +1,124 @@
+//! What of a job its stored state depends on, and what may change between two starts.
+//!
+//! The identity is stored in the state directory. State belongs to a job, an operator, a table and a partition; positions to a
+//! source; output in flight to an exactly-once sink. What these are called may not change under the state; what is added may.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Declared, Graph};
+use crate::manifest::listed;
+
+/// The part of a job that stored state depends on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StateIdentity {
+    /// The job's name.
+    pub job: String,
+    /// How many partitions keys are spread over.
+    pub partitions: u16,
+    /// The schema version of each table, by operator and table. Operators without tables have an empty map.
+    pub operators: BTreeMap<String, BTreeMap<String, u32>>,
+    /// The names of the sources.
+    pub sources: BTreeSet<String>,
+    /// The names of the exactly-once sinks; others have nothing in the state.
+    pub sinks: BTreeSet<String>,
+}
+
+impl StateIdentity {
+    /// The identity of `graph` whose operators declare `declared`, by name.
+    pub fn new(graph: &Graph, declared: &BTreeMap<String, Declared>) -> Self {
+        let tables =
+            |name: &str| declared.get(name).into_iter().flat_map(|declared| declared.tables.iter().cloned()).collect();
+        Self {
+            job: graph.job.clone(),
+            partitions: graph.partitions,
+            operators: graph.operators.iter().map(|node| (node.name.clone(), tables(&node.name))).collect(),
+            sources: graph.sources.iter().map(|node| node.name.clone()).collect(),
+            sinks: graph.sinks.iter().filter(|node| node.is_exactly_once).map(|node| node.name.clone()).collect(),
+        }
+    }
+
+    /// Whether state that was stored as `self` serves a job that is `now`.
+    ///
+    /// # Errors
+    /// A sentence for each change that the state does not bear, with its remedy.
+    pub fn compare(&self, now: &Self) -> Result<(), Vec<String>> {
+        let mut changes = Vec::new();
+        if self.job != now.job {
+            changes.push(format!(
+                "the state belongs to the job `{}`, but this is the job `{}`: give this job a state directory of its own (`job.state`)",
+                self.job, now.job
+            ));
+        }
+        if self.partitions != now.partitions {
+            changes.push(format!(
+                "the state has {} partitions, but the manifest says {}: set `partitions = {}` again, or start with an empty state directory",
+                self.partitions, now.partitions, self.partitions
+            ));
+        }
+        self.compare_operators(now, &mut changes);
+        compare_names("source", "positions", &self.sources, &now.sources, &mut changes);
+        compare_names("exactly-once sink", "output", &self.sinks, &now.sinks, &mut changes);
+        if changes.is_empty() { Ok(()) } else { Err(changes) }
+    }
+
+    fn compare_operators(&self, now: &Self, changes: &mut Vec<String>) {
+        for (name, tables) in self.operators.iter().filter(|(_, tables)| !tables.is_empty()) {
+            match now.operators.get(name) {
+                Some(tables_now) => compare_tables(name, tables, tables_now, changes),
+                None => {
+                    let renamed = now.operators.iter().find(|(other, tables_now)| {
+                        !self.operators.contains_key(*other) && tables_now.keys().eq(tables.keys())
+                    });
+                    let held = listed(tables.keys().map(String::as_str));
+                    changes.push(gone("operator", name, renamed.map(|(other, _)| other.as_str()), &held));
+                }
+            }
+        }
+    }
+}
+
+fn compare_tables(
+    operator: &str,
+    stored: &BTreeMap<String, u32>,
+    now: &BTreeMap<String, u32>,
+    changes: &mut Vec<String>,
+) {
+    for (table, version) in stored {
+        match now.get(table) {
+            None => changes.push(format!(
+                "the component of the operator `{operator}` has no table `{table}` any more, but the state has: go back to a component that has it, or start with an empty state directory"
+            )),
+            Some(version_now) if version_now < version => changes.push(format!(
+                "the table `{table}` of the operator `{operator}` is stored with schema version {version}, but the component knows {version_now} only: go back to the newer component"
+            )),
+            Some(version_now) if version_now > version => changes.push(format!(
+                "the table `{table}` of the operator `{operator}` is stored with schema version {version}, but the component has {version_now}, and stored values cannot be migrated yet: go back to a component with version {version}, or start with an empty state directory"
+            )),
+            Some(_) => {}
+        }
+    }
+}
+
+fn compare_names(kind: &str, held: &str, stored: &BTreeSet<String>, now: &BTreeSet<String>, changes: &mut Vec<String>) {
+    let mut added = now.difference(stored);
+    let gone_names: Vec<_> = stored.difference(now).collect();
+    // One gone and one new is most likely one renamed.
+    let renamed = match (gone_names.as_slice(), added.next(), added.next()) {
+        ([_], Some(name), None) => Some(name.as_str()),
+        _ => None,
+    };
+    changes.extend(gone_names.into_iter().map(|name| gone(kind, name, renamed, held)));
+}
+
+fn gone(kind: &str, name: &str, renamed: Option<&str>, held: &str) -> String {
+    match renamed {
+        Some(new) => format!(
+            "the {kind} `{name}`, whose {held} the state holds, is gone; was it renamed to `{new}`? Name it `{name}` again, or start with an empty state directory"
+        ),
+        None => format!(
+            "the {kind} `{name}`, whose {held} the state holds, is gone: put it back, or start with an empty state directory"
+        ),
+    }
+}

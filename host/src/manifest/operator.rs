@@ -1,0 +1,147 @@
+//! Operators as the manifest describes them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{ByteSize, HumanDuration};
+
+/// A function over a stream.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Operator {
+    /// The component's file, relative to the manifest.
+    #[schemars(example = &"target/bid_stats.wasm")]
+    pub component: String,
+    /// The shell command that builds it, run in the manifest's directory by `wasmill build`.
+    #[serde(default)]
+    #[schemars(example = &"make bid_stats.wasm")]
+    pub build: Option<String>,
+    /// What it reads: sources and operators by name; `operator.port` for a port other than `out`.
+    #[schemars(example = ["bids", "parse.late"])]
+    pub inputs: Vec<String>,
+    /// A JSON pointer into the value, to key its input by something else than the producer's key; `.` for the whole value.
+    #[serde(default)]
+    #[schemars(example = &"/bidder")]
+    pub key: Option<String>,
+    /// Handed to the function's `init` as a JSON object. Dates and times become strings.
+    #[serde(default)]
+    #[schemars(with = "BTreeMap<String, serde_json::Value>", example = serde_json::json!({ "rate": 0.92 }))]
+    pub config: toml::Table,
+    /// Parallel instances. Default: one a worker, at most one a partition.
+    #[serde(default)]
+    #[schemars(example = 4, range(min = 1))]
+    pub parallelism: Option<u16>,
+    /// The most records of one call.
+    #[serde(default = "default_batch")]
+    #[schemars(example = 256, range(min = 1))]
+    pub batch: u16,
+    /// How long a call that is not full waits for more records.
+    #[serde(default)]
+    #[schemars(example = &"5ms")]
+    pub linger: HumanDuration,
+    /// What the function may use.
+    #[serde(default)]
+    pub limits: Limits,
+    /// What becomes of a record that the function fails on or rejects.
+    #[serde(default)]
+    #[schemars(example = &"dead-letter")]
+    pub on_error: OnError,
+    /// How often a failing record is tried again before `on-error` applies. Rejected records are not tried again.
+    #[serde(default)]
+    #[schemars(example = 2)]
+    pub retries: u32,
+    /// The sink that receives failing records, with `on-error = "dead-letter"`.
+    #[serde(default)]
+    #[schemars(example = &"failed")]
+    pub dead_letter: Option<String>,
+}
+
+impl Operator {
+    /// `config` as the JSON object that `init` receives. A number that JSON does not have (`inf`, `nan`) becomes `null`; the
+    /// graph's checks refuse it before.
+    pub fn config_json(&self) -> serde_json::Value {
+        table_json(&self.config)
+    }
+}
+
+fn table_json(table: &toml::Table) -> serde_json::Value {
+    table.iter().map(|(name, value)| (name.clone(), value_json(value))).collect::<serde_json::Map<_, _>>().into()
+}
+
+fn value_json(value: &toml::Value) -> serde_json::Value {
+    match value {
+        toml::Value::String(text) => text.as_str().into(),
+        toml::Value::Integer(number) => (*number).into(),
+        toml::Value::Float(number) => (*number).into(),
+        toml::Value::Boolean(truth) => (*truth).into(),
+        toml::Value::Datetime(time) => time.to_string().into(),
+        toml::Value::Array(items) => items.iter().map(value_json).collect(),
+        toml::Value::Table(table) => table_json(table),
+    }
+}
+
+/// What a function may use.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct Limits {
+    /// Linear memory of one instance.
+    #[schemars(example = &"64MiB")]
+    pub memory: ByteSize,
+    /// Running time of one batch. Time spent waiting does not count.
+    #[schemars(example = &"500ms")]
+    pub time: HumanDuration,
+    /// Bytes emitted by one batch.
+    #[schemars(example = &"16MiB")]
+    pub output: ByteSize,
+    /// Log lines written by one batch.
+    #[schemars(example = 1000)]
+    pub log_lines: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            memory: ByteSize(256 << 20),
+            time: HumanDuration(Duration::from_secs(5)),
+            output: ByteSize(64 << 20),
+            log_lines: 100,
+        }
+    }
+}
+
+/// What becomes of a record that cannot be processed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnError {
+    /// The job stops, at its last epoch.
+    #[default]
+    Stop,
+    /// The record goes to the sink named by `dead-letter`, with the error.
+    DeadLetter,
+    /// The record is counted, logged and left out.
+    Skip,
+}
+
+fn default_batch() -> u16 {
+    1024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn config_becomes_plain_json() {
+        let operator: Operator = toml::from_str(
+            "component = 'a'\ninputs = []\nconfig = { since = 2013-01-01T05:15:00Z, rate = 1.5, n = 1, deep = { list = [true, 'x'] } }",
+        )
+        .unwrap();
+        let expected = serde_json::json!({
+            "since": "2013-01-01T05:15:00Z", "rate": 1.5, "n": 1, "deep": { "list": [true, "x"] }
+        });
+        assert_eq!(operator.config_json(), expected);
+    }
+}
