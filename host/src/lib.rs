@@ -12,6 +12,7 @@ pub mod manifest;
 
 pub mod cli;
 pub mod connector;
+pub mod disk;
 pub mod epoch;
 pub mod job;
 pub mod plugin;
