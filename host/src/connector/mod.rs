@@ -3,6 +3,17 @@
 //! One file a connector, behind [`Source`] and [`Sink`]. A connector knows records, positions and files; it knows nothing of
 //! tasks, partitions or epochs in flight: it is told when an epoch ends. All calls block; the job gives sources and sinks threads of their own.
 
+mod csv;
+pub mod extract;
+mod feed;
+pub mod file;
+mod lines;
+pub mod nexmark;
+mod parsing;
+mod scan;
+pub mod stdin;
+mod window;
+
 use std::path::PathBuf;
 
 use crate::epoch::Epoch;
