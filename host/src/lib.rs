@@ -3,6 +3,7 @@
 //! The rooms, in the order of their layers. A room may use those above it, never those below; a test holds this.
 #![warn(missing_docs)]
 
+pub mod disk;
 pub mod key;
 pub mod record;
 pub mod time;
