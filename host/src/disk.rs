@@ -1,90 +1,94 @@
 //! The file system as durable code uses it, so that tests can stop it at any step.
 //!
-//! Everything that must survive a crash (the log, the state, the files of sinks) goes through [`Disk`]. It knows paths and bytes, and nothing of
-//! what they mean. Nothing is durable before it is synced: a file's content by [`Disk::sync_file`], its name by [`Disk::sync_directory`].
+//! [`Disk`] has just the calls whose order decides what survives a crash. It knows nothing of epochs, logs or sinks. [`RealDisk`] is the
+//! operating system; [`crash::CrashDisk`] is its double.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Seek, SeekFrom};
+use std::fs::{File, OpenOptions};
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// A file system.
+pub mod crash;
+
+/// Files and directories, with durability made explicit: what is not synced may be lost.
+///
+/// A file's content becomes durable by [`Disk::sync_file`], its name by [`Disk::sync_directory`] of the directory that holds it.
 pub trait Disk: Send + Sync + std::fmt::Debug {
-    /// Creates or empties a file, for writing.
+    /// Creates a file, or empties an existing one, for writing.
     ///
     /// # Errors
-    /// What the system says.
+    /// As the system says.
     fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
 
     /// Opens an existing file, cuts it to `at` bytes and writes behind them.
     ///
     /// # Errors
-    /// What the system says; `UnexpectedEof` when the file is shorter than `at`.
+    /// As the system says; `InvalidData` when the file is shorter than `at`.
     fn append(&self, path: &Path, at: u64) -> io::Result<Box<dyn DiskFile>>;
 
     /// The whole content of a file.
     ///
     /// # Errors
-    /// What the system says.
+    /// As the system says.
     fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
 
-    /// Writes `bytes` at `offset` of an existing or new file.
+    /// Writes `bytes` at `offset`, in an existing or a new file.
     ///
     /// # Errors
-    /// What the system says.
+    /// As the system says.
     fn write_at(&self, path: &Path, offset: u64, bytes: &[u8]) -> io::Result<()>;
 
-    /// Makes a file's content and length durable.
+    /// Makes a file's content durable.
     ///
     /// # Errors
-    /// What the system says.
+    /// As the system says. What was written since the last sync may then be lost.
     fn sync_file(&self, path: &Path) -> io::Result<()>;
 
     /// Makes the names in a directory durable.
     ///
     /// # Errors
-    /// What the system says.
+    /// As the system says.
     fn sync_directory(&self, path: &Path) -> io::Result<()>;
 
-    /// Gives a file another name; refuses one that exists.
+    /// Gives a file another name, atomically.
     ///
     /// # Errors
-    /// What the system says; `AlreadyExists` when there is a file called `to`.
+    /// As the system says; `AlreadyExists` when there is a `to`, which is left as it is.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
     /// Removes a file.
     ///
     /// # Errors
-    /// What the system says.
+    /// As the system says.
     fn remove(&self, path: &Path) -> io::Result<()>;
 
-    /// The names in a directory, sorted.
+    /// The names of the files in a directory, sorted; those of its subdirectories are left out.
     ///
     /// # Errors
-    /// What the system says.
+    /// As the system says; `InvalidData` for a name that is not UTF-8.
     fn list(&self, directory: &Path) -> io::Result<Vec<String>>;
 
-    /// Creates a directory with its parents; fine if it is there.
+    /// Creates a directory with its parents, and makes their names durable; an existing one is fine.
     ///
     /// # Errors
-    /// What the system says.
+    /// As the system says.
     fn create_directory(&self, path: &Path) -> io::Result<()>;
 
     /// A file's length in bytes, or `None` when there is no such file.
     ///
     /// # Errors
-    /// What the system says.
+    /// As the system says.
     fn length(&self, path: &Path) -> io::Result<Option<u64>>;
 }
 
-/// A file being written from front to back.
+/// A file being written, front to back. Dropping it does not make it durable: see [`Disk::sync_file`].
 pub trait DiskFile: io::Write + Send + std::fmt::Debug {}
 
-/// The file system of the machine.
+impl DiskFile for File {}
+
+/// The operating system's file system.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RealDisk;
-
-impl DiskFile for File {}
 
 impl Disk for RealDisk {
     fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
@@ -92,19 +96,17 @@ impl Disk for RealDisk {
     }
 
     fn append(&self, path: &Path, at: u64) -> io::Result<Box<dyn DiskFile>> {
-        let mut file = OpenOptions::new().write(true).open(path)?;
+        let file = OpenOptions::new().append(true).open(path)?;
         let length = file.metadata()?.len();
         if length < at {
-            let text = format!("the file has {length} bytes, fewer than the {at} it should have");
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, text));
+            return Err(shorter(length, at));
         }
         file.set_len(at)?;
-        file.seek(SeekFrom::Start(at))?;
         Ok(Box::new(file))
     }
 
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
-        fs::read(path)
+        std::fs::read(path)
     }
 
     fn write_at(&self, path: &Path, offset: u64, bytes: &[u8]) -> io::Result<()> {
@@ -120,31 +122,56 @@ impl Disk for RealDisk {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        rename_new(from, to)
+        use rustix::fs::{CWD, RenameFlags, renameat_with};
+        match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+            // Some file systems have no such flag. Whoever calls this holds the only lock on both names, so looking first is enough.
+            Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => {
+                if to.symlink_metadata().is_ok() {
+                    return Err(io::ErrorKind::AlreadyExists.into());
+                }
+                std::fs::rename(from, to)
+            }
+            result => Ok(result?),
+        }
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
-        fs::remove_file(path)
+        std::fs::remove_file(path)
     }
 
     fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
-        for item in fs::read_dir(directory)? {
-            // A name that is not UTF-8 is none that durable code gave.
-            if let Ok(name) = item?.file_name().into_string() {
-                names.push(name);
+        for item in std::fs::read_dir(directory)? {
+            let item = item?;
+            if item.file_type()?.is_dir() {
+                continue;
             }
+            names.push(item.file_name().into_string().map_err(|name| {
+                io::Error::new(io::ErrorKind::InvalidData, format!("the file name {name:?} is not UTF-8"))
+            })?);
         }
         names.sort_unstable();
         Ok(names)
     }
 
     fn create_directory(&self, path: &Path) -> io::Result<()> {
-        fs::create_dir_all(path)
+        let mut missing: Vec<&Path> = path.ancestors().take_while(|part| !part.is_dir()).collect();
+        while let Some(directory) = missing.pop() {
+            if directory.as_os_str().is_empty() {
+                continue;
+            }
+            match std::fs::create_dir(directory) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && directory.is_dir() => {}
+                result => result?,
+            }
+            let parent = directory.parent().filter(|parent| !parent.as_os_str().is_empty());
+            self.sync_directory(parent.unwrap_or(Path::new(".")))?;
+        }
+        Ok(())
     }
 
     fn length(&self, path: &Path) -> io::Result<Option<u64>> {
-        match fs::metadata(path) {
+        match std::fs::metadata(path) {
             Ok(metadata) => Ok(Some(metadata.len())),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
@@ -152,69 +179,9 @@ impl Disk for RealDisk {
     }
 }
 
-/// One atomic step where the file system can do it, else a check and a rename.
-#[cfg(target_os = "linux")]
-fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
-    use rustix::fs::{CWD, RenameFlags, renameat_with};
-    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => checked_rename(from, to),
-        result => Ok(result?),
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
-    checked_rename(from, to)
-}
-
-fn checked_rename(from: &Path, to: &Path) -> io::Result<()> {
-    if to.try_exists()? {
-        return Err(io::ErrorKind::AlreadyExists.into());
-    }
-    fs::rename(from, to)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::io::Write;
-
-    use super::*;
-
-    #[test]
-    fn a_rename_never_replaces_a_file() {
-        let directory = tempfile::tempdir().unwrap();
-        let (from, to) = (directory.path().join("from"), directory.path().join("to"));
-        fs::write(&from, "new").unwrap();
-        fs::write(&to, "old").unwrap();
-        for rename in [rename_new, checked_rename] {
-            assert_eq!(rename(&from, &to).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
-        }
-        assert_eq!(fs::read(&to).unwrap(), b"old");
-        fs::remove_file(&to).unwrap();
-        RealDisk.rename(&from, &to).unwrap();
-        assert_eq!(RealDisk.list(directory.path()).unwrap(), ["to"]);
-    }
-
-    #[test]
-    fn appending_cuts_the_file_first_and_refuses_a_short_one() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("file");
-        RealDisk.create(&path).unwrap().write_all(b"kept, lost").unwrap();
-        RealDisk.append(&path, 5).unwrap().write_all(b"new").unwrap();
-        assert_eq!(RealDisk.read(&path).unwrap(), b"kept,new");
-        assert_eq!(RealDisk.append(&path, 9).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
-        assert_eq!(RealDisk.length(&path).unwrap(), Some(8));
-        assert_eq!(RealDisk.length(&directory.path().join("none")).unwrap(), None);
-    }
-
-    #[test]
-    fn writing_at_an_offset_leaves_the_rest() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("file");
-        RealDisk.write_at(&path, 0, b"abcdef").unwrap();
-        RealDisk.write_at(&path, 2, b"XY").unwrap();
-        assert_eq!(RealDisk.read(&path).unwrap(), b"abXYef");
-        RealDisk.sync_file(&path).unwrap();
-        RealDisk.sync_directory(directory.path()).unwrap();
-    }
+fn shorter(length: u64, at: u64) -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        format!("the file has {length} bytes, fewer than the {at} that belong to it"),
+    )
 }

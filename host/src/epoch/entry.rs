@@ -8,9 +8,6 @@ use serde::{Deserialize, Serialize};
 use super::{Attempt, Epoch};
 use crate::key::Partition;
 
-/// A stored value. Shared, so that a sealed set keeps what a later write replaces.
-pub type Value = Arc<[u8]>;
-
 /// A table of the job: `operator/table`.
 pub type TableName = Arc<str>;
 
@@ -18,15 +15,78 @@ pub type TableName = Arc<str>;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Position(pub serde_json::Value);
 
-/// One changed key of a sealed set.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Change {
-    /// The partition that owns the key.
-    pub partition: Partition,
+/// A key with its value, or with a tombstone in its place: immutable, in one allocation, and shared by reference.
+///
+/// A sealed set keeps the cells that later writes replace in the tables, so sealing copies no bytes.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Cell {
+    /// The key and behind it the value.
+    bytes: Arc<[u8]>,
+    key_length: u32,
+    present: bool,
+}
+
+impl Cell {
+    /// A cell; without a value it is a tombstone.
+    ///
+    /// # Panics
+    /// When the key is 4 GiB long or longer; keys come in columns, which are shorter.
+    pub fn new(key: &[u8], value: Option<&[u8]>) -> Self {
+        let key_length = u32::try_from(key.len()).expect("a key is an item of a column, which holds less than 4 GiB");
+        let value_bytes = value.unwrap_or_default();
+        Self { bytes: Arc::from([key, value_bytes].concat()), key_length, present: value.is_some() }
+    }
+
+    /// A cell from the bytes of its key and, behind them, of its value, as they lie in a log entry; `None` where the key would be
+    /// longer than the bytes, or a tombstone had a value.
+    pub fn from_joined(joined: &[u8], key_length: u32, present: bool) -> Option<Self> {
+        let value_length = joined.len().checked_sub(key_length as usize)?;
+        (present || value_length == 0).then(|| Self { bytes: Arc::from(joined), key_length, present })
+    }
+
     /// The key.
-    pub key: Box<[u8]>,
-    /// Its value at the seal, or `None` for a tombstone.
-    pub value: Option<Value>,
+    pub fn key(&self) -> &[u8] {
+        &self.bytes[..self.key_length as usize]
+    }
+
+    /// The value, or `None` for a tombstone.
+    pub fn value(&self) -> Option<&[u8]> {
+        self.present.then(|| &self.bytes[self.key_length as usize..])
+    }
+
+    /// Key and value, one behind the other.
+    pub fn joined(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The length of the key in bytes; unlike [`Cell::key`] it reads nothing but the cell itself.
+    pub fn key_length(&self) -> u32 {
+        self.key_length
+    }
+
+    /// Whether there is a value.
+    pub fn is_present(&self) -> bool {
+        self.present
+    }
+}
+
+impl std::fmt::Debug for Cell {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "Cell({} = ", self.key().escape_ascii())?;
+        match self.value() {
+            Some(value) => write!(formatter, "{})", value.escape_ascii()),
+            None => formatter.write_str("tombstone)"),
+        }
+    }
+}
+
+/// The changed keys of one partition, each once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PartitionDelta {
+    /// The partition that owns the keys.
+    pub partition: Partition,
+    /// The keys with their values at the seal, in no particular order.
+    pub cells: Vec<Cell>,
 }
 
 /// What one task changed in one table during an epoch: each key once.
@@ -36,8 +96,15 @@ pub struct TableDelta {
     pub table: TableName,
     /// The version of the encoding of all values in it.
     pub schema_version: u32,
-    /// The changes, in no particular order.
-    pub changes: Vec<Change>,
+    /// The changes, by partition.
+    pub partitions: Vec<PartitionDelta>,
+}
+
+impl TableDelta {
+    /// The number of changed keys.
+    pub fn changes(&self) -> usize {
+        self.partitions.iter().map(|partition| partition.cells.len()).sum()
+    }
 }
 
 /// A file that a sink has written, ready to be renamed once its epoch is committed. Names are relative to the sink's directory.

@@ -1,1 +1,31 @@
-//! Being built.
+//! The job's keyed state: tables in memory, the epoch log and redb behind them, and the way back after a stop.
+//!
+//! [`StateStore`] is the door: it opens a state directory, decides what the last committed epoch is, and hands each task its [`TaskTables`].
+//! This room knows nothing of guests, sources or sinks: it keeps what they hand over and gives it back. Only `redb.rs` names redb.
+//!
+//! # The state directory
+//!
+//! | name | content |
+//! |---|---|
+//! | `job.json` | the job's identity: a random id, the format's version, the caller's fingerprint. Written last when the directory is made |
+//! | `initialising` | there only while the directory is being made |
+//! | `lock` | locked while a process uses the directory |
+//! | `attempt` | the number of the last start |
+//! | `committed` | the last committed epoch |
+//! | `log/` | one entry an epoch |
+//! | `state.redb` | the state as of an epoch at or before the committed one |
+//!
+//! Every file carries the job's id, so that files which strayed from another directory are noticed.
+
+mod error;
+mod feeder;
+mod identity;
+mod map;
+pub mod offline;
+mod redb;
+mod store;
+mod tables;
+
+pub use error::{StateError, TablesError};
+pub use store::{CommitStats, Committer, MemoryUse, OpenOptions, Opened, StateStore};
+pub use tables::{Pressure, TableSpec, TaskTables, Write};

@@ -1,0 +1,1 @@
+//! A test double of the disk (filled in below).

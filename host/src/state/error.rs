@@ -1,0 +1,121 @@
+//! What this room may run into.
+
+use std::path::PathBuf;
+
+use crate::epoch::Epoch;
+use crate::epoch::entry::TableName;
+use crate::epoch::log::LogError;
+
+/// Why state cannot be opened, read or written. Completes "failed to …".
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    /// The operating system refused something.
+    #[error("{action} `{path}`: {error}")]
+    Io {
+        /// What was tried: "open", "write", …
+        action: &'static str,
+        /// The file or directory.
+        path: PathBuf,
+        /// What the system said.
+        error: std::io::Error,
+    },
+    /// Another process uses the directory.
+    #[error("use the state in `{path}`: the job is running in another process; stop it first")]
+    Locked {
+        /// The lock file.
+        path: PathBuf,
+    },
+    /// There is no state here.
+    #[error("read the state in `{path}`: there is none; the job has not run yet")]
+    Absent {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// A file is missing, damaged, or belongs to another state directory.
+    #[error(
+        "use `{path}`: {what}; restore the whole state directory from a copy, or remove it AND the job's output to start from nothing"
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// A file was written by a newer version of the program.
+    #[error("use `{path}`: it has format version {found}, this program knows up to {known}; use the newer program")]
+    NewerFormat {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: u32,
+        /// The newest known version.
+        known: u32,
+    },
+    /// The log refused.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// redb refused.
+    #[error("{action} `{path}`: {error}")]
+    Redb {
+        /// What was tried.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What redb said.
+        error: String,
+    },
+    /// A table holds values of another schema version than the function declares.
+    #[error(
+        "open table `{table}`: it holds values of schema version {stored}, but the component declares version {declared}; run the component \
+         that wrote them"
+    )]
+    SchemaVersion {
+        /// The table.
+        table: TableName,
+        /// The version of stored values.
+        stored: u32,
+        /// The version that the component declares.
+        declared: u32,
+    },
+    /// No such table in the state.
+    #[error("read table `{table}`: there is no such table; there are: {known}")]
+    UnknownTable {
+        /// The name asked for.
+        table: String,
+        /// The names there are.
+        known: String,
+    },
+    /// Calls came in an order that makes no sense: our fault.
+    #[error("commit epoch {epoch}: {what}")]
+    Order {
+        /// The epoch.
+        epoch: Epoch,
+        /// What was expected.
+        what: String,
+    },
+    /// The feeder has stopped after an error.
+    #[error("feed redb in the background: {0}")]
+    Feeder(String),
+}
+
+/// Why tables refuse a call. Completes "failed to …".
+#[derive(Debug, thiserror::Error)]
+pub enum TablesError {
+    /// A key that this task does not own.
+    #[error("use key {index}: its partition belongs to another task")]
+    ForeignKey {
+        /// Which of the call's keys.
+        index: usize,
+    },
+    /// A table that the task was not opened with.
+    #[error("use table {table}: the task has {tables} tables")]
+    UnknownTable {
+        /// The index asked for.
+        table: usize,
+        /// How many there are.
+        tables: usize,
+    },
+    /// What lies behind memory cannot be read.
+    #[error(transparent)]
+    State(#[from] Box<StateError>),
+}
