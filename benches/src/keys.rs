@@ -1,0 +1,84 @@
+//! The input of the state measurements: lines of sixteen hexadecimal digits, each its own key.
+
+use std::io::{self, Write};
+use std::ops::Range;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::random::mix;
+
+/// How often a paced writer wakes up.
+const TICK: Duration = Duration::from_millis(10);
+
+/// Writes the lines `lines` of an endless file in which `distinct` keys come in turns: so any `distinct` lines in a row
+/// are all the keys, once each, in an order without a pattern.
+///
+/// # Errors
+/// Those of writing.
+pub fn write_keys(output: &mut impl Write, lines: Range<u64>, distinct: u64) -> io::Result<()> {
+    lines.into_iter().try_for_each(|line| writeln!(output, "{:016x}", mix(line % distinct)))
+}
+
+/// As [`write_keys`], at an even pace of `a_second` lines. A reader that is slower sets the pace.
+///
+/// # Errors
+/// Those of writing.
+pub fn write_keys_paced(output: &mut impl Write, lines: Range<u64>, distinct: u64, a_second: u64) -> io::Result<()> {
+    let start = Instant::now();
+    let mut next = lines.start;
+    let mut buffer = Vec::new();
+    while next < lines.end {
+        let due = lines_due(start.elapsed() + TICK, a_second);
+        let until = lines.end.min(lines.start + due);
+        if until > next {
+            buffer.clear();
+            write_keys(&mut buffer, next..until, distinct)?;
+            output.write_all(&buffer)?;
+            next = until;
+        }
+        thread::sleep(TICK);
+    }
+    Ok(())
+}
+
+fn lines_due(elapsed: Duration, a_second: u64) -> u64 {
+    (elapsed.as_micros() * u128::from(a_second) / 1_000_000) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    fn keys(lines: Range<u64>, distinct: u64) -> Vec<String> {
+        let mut text = Vec::new();
+        write_keys(&mut text, lines, distinct).unwrap();
+        String::from_utf8(text).unwrap().lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn each_round_has_every_key_once() {
+        let first = keys(0..1_000, 1_000);
+        assert!(first.iter().all(|key| key.len() == 16));
+        assert_eq!(first.iter().collect::<HashSet<_>>().len(), 1_000);
+        assert_eq!(keys(1_000..2_000, 1_000), first);
+        assert_eq!(keys(250..260, 1_000), first[250..260]);
+    }
+
+    #[test]
+    fn a_pace_is_lines_over_time() {
+        assert_eq!(lines_due(Duration::from_millis(10), 100_000), 1_000);
+        assert_eq!(lines_due(Duration::from_secs(10), 100_000), 1_000_000);
+        assert_eq!(lines_due(Duration::ZERO, 100_000), 0);
+    }
+
+    #[test]
+    fn a_paced_writer_writes_the_same() {
+        let mut paced = Vec::new();
+        write_keys_paced(&mut paced, 5..905, 100, 1_000_000).unwrap();
+        let mut plain = Vec::new();
+        write_keys(&mut plain, 5..905, 100).unwrap();
+        assert_eq!(paced, plain);
+    }
+}
