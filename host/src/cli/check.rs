@@ -2,11 +2,11 @@
 
 use std::io::{IsTerminal, Write};
 use std::path::Path;
-use std::process::ExitCode;
 
 use miette::{GraphicalReportHandler, GraphicalTheme};
 use serde_json::json;
 
+use super::Failure;
 use super::load::{CheckedJob, JobArgs};
 use crate::graph::Declared;
 use crate::manifest::{ManifestError, Problem, Severity};
@@ -27,7 +27,7 @@ pub struct CheckArgs {
 
 /// Checks the job and prints what was found. `declare` loads a component, given the operator's name and the component's path, and says what it
 /// declares or why it cannot be used. The exit code is 0 for a job that can run, [`EXIT_INVALID_MANIFEST`] for one that cannot.
-pub fn run(args: &CheckArgs, declare: impl FnMut(&str, &Path) -> Result<Declared, String>) -> ExitCode {
+pub fn run(args: &CheckArgs, declare: impl FnMut(&str, &Path) -> Result<Declared, String>) -> Result<(), Failure> {
     let (problems, is_valid) = match check(&args.job, declare) {
         Ok((job, warnings)) => {
             if !args.json {
@@ -42,7 +42,7 @@ pub fn run(args: &CheckArgs, declare: impl FnMut(&str, &Path) -> Result<Declared
     } else {
         print_problems(&problems);
     }
-    if is_valid { ExitCode::SUCCESS } else { ExitCode::from(EXIT_INVALID_MANIFEST) }
+    if is_valid { Ok(()) } else { Err(Failure::Told(EXIT_INVALID_MANIFEST)) }
 }
 
 /// Prints problems for people, each with its place in the text, to the standard error.

@@ -41,11 +41,11 @@ enum Command {
     /// Say what is wrong with a manifest and its components.
     Check(check::CheckArgs),
     /// Build the components that a manifest names.
-    Build(build::BuildArgs),
+    Build(build::Build),
     /// Build a Rust crate to a component.
-    BuildRust(build_rust::BuildRustArgs),
+    BuildRust(build_rust::BuildRust),
     /// Make a new function in Rust, with a test, a manifest and sample records.
-    New(new::NewArgs),
+    New(new::New),
     /// Say what a component is: its world, tables, ports, imports, size.
     Inspect(inspect::InspectArgs),
     /// Read the committed state of a stopped job.
@@ -69,17 +69,21 @@ impl Failure {
     }
 }
 
+fn failed(error: impl Into<anyhow::Error>) -> Failure {
+    Failure::Because(1, format!("{:#}", error.into()))
+}
+
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Run(arguments) => run::run(&arguments),
         Command::Check(arguments) => check_job(&arguments),
-        Command::Build(arguments) => build::run(&arguments),
-        Command::BuildRust(arguments) => build_rust::run(&arguments),
-        Command::New(arguments) => new::run(&arguments),
+        Command::Build(arguments) => build::run(&arguments).map_err(failed),
+        Command::BuildRust(arguments) => build_rust::run(&arguments).map_err(failed),
+        Command::New(arguments) => new::run(&arguments).map_err(failed),
         Command::Inspect(arguments) => inspect::run(&arguments),
         Command::State(arguments) => state::run(&arguments),
-        Command::Schema(arguments) => schema::run(&arguments),
+        Command::Schema(arguments) => schema::run(&arguments).map_err(failed),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -58,6 +58,11 @@ pub struct OperatorPlan {
 }
 
 impl OperatorPlan {
+    /// The index of the owning task for each partition.
+    pub fn owners(&self) -> &[u16] {
+        &self.owners
+    }
+
     /// How many tasks it has, at least 1.
     pub fn parallelism(&self) -> u16 {
         // At most one task a partition, and these are counted by u16.

@@ -13,13 +13,10 @@ use super::bindings::{Operator, OperatorPre};
 use super::cache::Cache;
 use super::imports::Host;
 use super::instance::describe;
-use super::{DEFAULT_PORT, Description, PluginError};
+use super::{Description, PluginError};
 
 /// How long a guest runs before its worker looks at other tasks.
 const SLICE: Duration = Duration::from_millis(2);
-
-/// The most tables or ports that a function may declare.
-const NAMES_MAX: usize = 1_000;
 
 /// Compiles and holds functions. One for each process.
 pub struct Engine {
@@ -94,9 +91,7 @@ impl Engine {
         let world = |error: wasmtime::Error| PluginError::World { path: path.to_owned(), error: format!("{error:#}") };
         let pre = OperatorPre::new(self.linker.instantiate_pre(&component).map_err(world)?).map_err(world)?;
         let described = describe(&self.inner, &pre).await;
-        let description = described
-            .and_then(checked)
-            .map_err(|error| PluginError::Describe { path: path.to_owned(), error })?;
+        let description = described.map_err(|error| PluginError::Describe { path: path.to_owned(), error })?;
         Ok(Function {
             path: path.to_owned(),
             digest,
@@ -131,35 +126,4 @@ impl Drop for Engine {
     fn drop(&mut self) {
         self.stopped.store(true, Ordering::Relaxed);
     }
-}
-
-/// Whether a description makes sense; its ports then begin with `out`.
-fn checked(mut description: Description) -> Result<Description, String> {
-    if !description.ports.iter().any(|port| port == DEFAULT_PORT) {
-        description.ports.insert(0, DEFAULT_PORT.to_owned());
-    }
-    let tables = description.tables.iter().map(|(name, _)| name.as_str());
-    check_names("table", tables)?;
-    check_names("port", description.ports.iter().map(String::as_str))?;
-    if let Some((name, _)) = description.tables.iter().find(|(_, version)| *version == 0) {
-        return Err(format!("table `{name}` has schema version 0; versions start at 1"));
-    }
-    Ok(description)
-}
-
-fn check_names<'a>(kind: &str, names: impl Iterator<Item = &'a str>) -> Result<(), String> {
-    let mut seen = std::collections::BTreeSet::new();
-    for name in names {
-        let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-        if name.is_empty() || name.len() > 64 || !name.chars().all(fits) {
-            return Err(format!("{kind} {name:?} needs a name of 1 to 64 letters, digits, `-` and `_`"));
-        }
-        if !seen.insert(name) {
-            return Err(format!("{kind} `{name}` is declared twice"));
-        }
-        if seen.len() > NAMES_MAX {
-            return Err(format!("more than {NAMES_MAX} {kind}s"));
-        }
-    }
-    Ok(())
 }

@@ -14,7 +14,7 @@ use super::bindings::wasmill::operator::types as wit;
 use super::bindings::{Operator, OperatorPre};
 use super::engine::Function;
 use super::imports::{Call, Host, Memory};
-use super::{Description, Effects, Failure, FailureKind, Limits, PluginError, StateReader};
+use super::{DEFAULT_PORT, Description, Effects, Failure, FailureKind, Limits, PluginError, StateReader};
 use crate::record::{Batch, Column};
 
 /// The limits of `describe`, which runs before the manifest's limits are known to matter.
@@ -114,7 +114,7 @@ pub(super) async fn describe(engine: &wasmtime::Engine, pre: &OperatorPre<Host>)
         name: told.name,
         version: told.version,
         tables: told.tables.into_iter().map(|table| (table.name, table.schema_version)).collect(),
-        ports: told.ports,
+        ports: std::iter::once(DEFAULT_PORT.to_owned()).chain(told.ports).collect(),
     })
 }
 

@@ -17,10 +17,9 @@ use crate::record::{Batch, Column};
 /// The version of the contract that this host implements.
 pub const WORLD: &str = "wasmill:operator/operator@0.1.0";
 
-/// The port that every operator has.
-pub const DEFAULT_PORT: &str = "out";
+pub use crate::graph::DEFAULT_PORT;
 
-/// What a component says of itself.
+/// What a component says of itself. Whether that makes sense is the graph's business.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Description {
     /// The function's name, for people.
