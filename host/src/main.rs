@@ -1,1 +1,5 @@
-fn main() {}
+//! The `wasmill` program.
+
+fn main() -> anyhow::Result<()> {
+    wasmill::cli::run()
+}
