@@ -25,7 +25,7 @@ fn measure(bench: &mut Bench) -> Result<()> {
     let component = bench.example_guest("bid_euro")?;
     let manifest = Manifest::new("start", Checkpoint::EverySecond)
         .file(&input, Form::Json { key: None })
-        .operator(&component, super::throughput::EURO_CONFIG)
+        .operator(&component, &super::throughput::euro_config())
         .files("work");
     let job = bench.job("start", &manifest, 1)?;
     let mut runs = Vec::new();
