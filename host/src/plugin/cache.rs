@@ -130,3 +130,62 @@ fn write_entry(path: &Path, engine: &Engine, component_digest: &[u8; 32], code: 
     drop(file);
     fs::rename(&temporary, path)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    /// The binary format's preamble alone: a component with nothing in it.
+    const EMPTY_COMPONENT: &[u8] = b"\0asm\x0d\0\x01\0";
+    const DIGEST: [u8; 32] = [7; 32];
+
+    fn stored() -> (tempfile::TempDir, Engine, Cache, PathBuf) {
+        let directory = tempfile::tempdir().unwrap();
+        let engine = Engine::default();
+        let cache = Cache::at(directory.path().join("cache"));
+        let component = Component::from_binary(&engine, EMPTY_COMPONENT).unwrap();
+        cache.store(&engine, &DIGEST, &component);
+        let path = cache.path(&engine, &DIGEST).unwrap();
+        (directory, engine, cache, path)
+    }
+
+    #[test]
+    fn what_was_stored_is_loaded_for_the_same_component_only() {
+        let (_directory, engine, cache, path) = stored();
+        assert!(cache.load(&engine, &DIGEST).is_some());
+        let other = [8; 32];
+        assert!(cache.load(&engine, &other).is_none());
+        fs::copy(&path, cache.path(&engine, &other).unwrap()).unwrap();
+        assert!(cache.load(&engine, &other).is_none(), "an entry under another component's name was run");
+    }
+
+    #[test]
+    fn an_entry_with_any_byte_flipped_is_not_run() {
+        let (_directory, engine, cache, path) = stored();
+        let good = fs::read(&path).unwrap();
+        let positions = (0..HEADER_BYTES).chain((HEADER_BYTES..good.len()).step_by(good.len() / 50));
+        for position in positions {
+            let mut bad = good.clone();
+            bad[position] ^= 0x10;
+            fs::write(&path, &bad).unwrap();
+            assert!(cache.load(&engine, &DIGEST).is_none(), "byte {position}");
+        }
+        fs::write(&path, &good[..good.len() / 2]).unwrap();
+        assert!(cache.load(&engine, &DIGEST).is_none());
+        fs::write(&path, &good).unwrap();
+        assert!(cache.load(&engine, &DIGEST).is_some());
+    }
+
+    #[test]
+    fn an_entry_that_others_may_write_is_not_run() {
+        let (_directory, engine, cache, path) = stored();
+        let set = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        set(&path, 0o620);
+        assert!(cache.load(&engine, &DIGEST).is_none());
+        set(&path, 0o600);
+        set(path.parent().unwrap(), 0o777);
+        assert!(cache.load(&engine, &DIGEST).is_none());
+    }
+}
