@@ -1,1 +1,156 @@
+//! Write functions for Wasmill in Rust.
+//!
+//! A function handles one record at a time, with typed state and any number of outputs. The SDK turns that into the few
+//! columnar calls by which a component and its host exchange whole batches.
+//!
+//! ```
+//! use wasmill_sdk::{Config, Context, Description, Fixed, Function, Record, Reject, Table};
+//!
+//! const COUNTS: Table<Fixed<u64>> = Table::new("counts");
+//!
+//! struct WordCount;
+//!
+//! impl Function for WordCount {
+//!     fn describe() -> Description {
+//!         Description::new("word-count", "0.1.0").table(&COUNTS)
+//!     }
+//!
+//!     fn init(_config: Config) -> Result<Self, String> {
+//!         Ok(Self)
+//!     }
+//!
+//!     fn process(&mut self, record: Record<'_>, context: &mut Context) -> Result<(), Reject> {
+//!         let count = context.state(&COUNTS)?.update(|count| {
+//!             *count += 1;
+//!             *count
+//!         });
+//!         context.emit(record.key(), count.to_string());
+//!         Ok(())
+//!     }
+//! }
+//!
+//! wasmill_sdk::export!(WordCount);
+//!
+//! use wasmill_sdk::testing::{Harness, record};
+//!
+//! let mut harness = Harness::<WordCount>::new("{}");
+//! let outcome = harness.process([record("tea", ""), record("cup", ""), record("tea", "")]);
+//! assert_eq!(outcome.texts(), ["1", "1", "2"]);
+//! assert_eq!(harness.state(&COUNTS, "tea"), Some(2));
+//! ```
+//!
+//! This crate knows the contract (`wit/`), and nothing of the host behind it.
+#![warn(missing_docs)]
 
+#[doc(hidden)]
+pub mod bindings;
+mod column;
+mod host;
+
+pub mod codec;
+mod config;
+mod description;
+mod error;
+mod keys;
+mod record;
+mod table;
+
+mod context;
+mod output;
+mod runner;
+
+#[cfg(target_arch = "wasm32")]
+#[doc(hidden)]
+pub mod component;
+#[cfg(not(target_arch = "wasm32"))]
+pub mod testing;
+
+pub use crate::bindings::wasmill::operator::log::Level;
+pub use crate::codec::{Codec, Fixed, FixedWidth, Json, Raw};
+pub use crate::config::Config;
+pub use crate::context::{Context, Emitter};
+pub use crate::description::{Description, Port};
+pub use crate::error::{Reject, StateError};
+pub use crate::output::Buffer;
+pub use crate::record::Record;
+pub use crate::table::{Entry, Table};
+
+/// A function over a stream of records. [`export!`] makes a component of it.
+pub trait Function: Sized + 'static {
+    /// What the function is called and which tables and ports it uses.
+    fn describe() -> Description;
+
+    /// Prepares an instance from the operator's `config`. The instance may keep only what follows from `config`: it is
+    /// replaced by a fresh one after any failure, and what should last belongs into a table.
+    ///
+    /// # Errors
+    /// What is wrong with `config`; the job stops with this text.
+    fn init(config: Config<'_>) -> Result<Self, String>;
+
+    /// Works on one record. All records of one key come to the same instance, in order.
+    ///
+    /// # Errors
+    /// A [`Reject`] refuses the record: all that it has emitted, changed and counted is dropped, and it goes where the operator's
+    /// `on-error` sends it. The other records are not affected.
+    fn process(&mut self, record: Record<'_>, context: &mut Context) -> Result<(), Reject>;
+}
+
+/// Makes a component of a [`Function`]: `wasmill_sdk::export!(WordCount);`. In a native build it does nothing.
+#[macro_export]
+macro_rules! export {
+    ($function:ty) => {
+        #[cfg(target_arch = "wasm32")]
+        const _: () = {
+            use $crate::bindings::wasmill::operator::{description::Descriptor, types::Batch};
+            use $crate::component::Instance;
+
+            ::std::thread_local! {
+                static INSTANCE: Instance<$function> = const { Instance::new() };
+            }
+
+            struct Component;
+
+            impl $crate::bindings::Guest for Component {
+                fn describe() -> Descriptor {
+                    Instance::<$function>::describe()
+                }
+
+                fn init(config: ::std::string::String) -> ::std::result::Result<(), ::std::string::String> {
+                    INSTANCE.with(|instance| instance.init(&config))
+                }
+
+                fn process(input: Batch) -> ::std::result::Result<(), ::std::string::String> {
+                    INSTANCE.with(|instance| instance.process(input))
+                }
+            }
+
+    $crate::bindings::export_operator!(Component with_types_in $crate::bindings);
+        };
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    /// The SDK carries its own copy of the contract, so that it can be copied beside a guest.
+    #[test]
+    fn the_contract_is_a_copy_of_the_hosts() {
+        let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let original = here.join("../wit");
+        if !original.join("world.wit").exists() {
+            return;
+        }
+        let names = |folder: &Path| {
+            let entries = std::fs::read_dir(folder).expect("the folder can be read");
+            let mut names: Vec<_> = entries.map(|entry| entry.expect("an entry").file_name()).collect();
+            names.sort();
+            names
+        };
+        assert_eq!(names(&here.join("wit")), names(&original));
+        for name in names(&original) {
+            let read = |folder: &Path| std::fs::read_to_string(folder.join(&name)).expect("a WIT file is text");
+            assert_eq!(read(&here.join("wit")), read(&original), "copy wit/{} to guest-sdk/wit/", name.display());
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! The component side: the imports as a [`Host`], and what [`export!`](crate::export) expands to.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use crate::Function;
+use crate::bindings::wasmill::operator::log::Level;
+use crate::bindings::wasmill::operator::types::{Batch, Column, Error, OptionalColumn};
+use crate::bindings::wasmill::operator::{culprit, description::Descriptor, log, metrics, output, state};
+use crate::host::Host;
+use crate::runner::{Runner, report_panic};
+
+struct Imports;
+
+impl Host for Imports {
+    fn get_many(&self, table: &str, keys: &Column) -> Result<OptionalColumn, Error> {
+        state::get_many(table, keys)
+    }
+
+    fn get(&self, table: &str, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        state::get(table, key)
+    }
+
+    fn put_many(&self, table: &str, keys: &Column, values: &Column, records: &[u32]) -> Result<(), Error> {
+        state::put_many(table, keys, values, records)
+    }
+
+    fn delete_many(&self, table: &str, keys: &Column, records: &[u32]) -> Result<(), Error> {
+        state::delete_many(table, keys, records)
+    }
+
+    fn emit(&self, port: &str, emitted: &Batch, records: &[u32]) -> Result<(), Error> {
+        output::emit(port, emitted, records)
+    }
+
+    fn log(&self, level: Level, message: &str) {
+        log::write(level, message);
+    }
+
+    fn count(&self, name: &str, by: u64) {
+        metrics::count(name, by);
+    }
+
+    fn gauge(&self, name: &str, value: f64) {
+        metrics::gauge(name, value);
+    }
+
+    fn reject(&self, record: u32, reason: &str) {
+        culprit::reject(record, reason);
+    }
+
+    fn begin_record(&self, record: u32) {
+        culprit::begin_record(record);
+    }
+}
+
+/// The one instance of a component's function.
+pub struct Instance<F> {
+    runner: RefCell<Option<Runner<F>>>,
+}
+
+impl<F: Function> Instance<F> {
+    /// An instance that waits for `init`.
+    pub const fn new() -> Self {
+        Self { runner: RefCell::new(None) }
+    }
+
+    /// The export `describe`.
+    pub fn describe() -> Descriptor {
+        report_panics();
+        F::describe().into_descriptor()
+    }
+
+    /// The export `init`.
+    ///
+    /// # Errors
+    /// What the function's `init` says.
+    pub fn init(&self, config: &str) -> Result<(), String> {
+        report_panics();
+        *self.runner.borrow_mut() = Some(Runner::new(config, Rc::new(Imports))?);
+        Ok(())
+    }
+
+    /// The export `process`.
+    ///
+    /// # Errors
+    /// Why the batch as a whole has failed.
+    pub fn process(&self, input: Batch) -> Result<(), String> {
+        match &mut *self.runner.borrow_mut() {
+            Some(runner) => runner.process(input),
+            None => Err("`process` was called before `init`".to_owned()),
+        }
+    }
+}
+
+impl<F: Function> Default for Instance<F> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A panic ends in a trap, which says nothing: log it and name the record first.
+fn report_panics() {
+    std::panic::set_hook(Box::new(|info| report_panic(&Imports, &info.to_string())));
+}
