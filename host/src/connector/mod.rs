@@ -3,22 +3,31 @@
 //! One file a connector, behind [`Source`] and [`Sink`]. A connector knows records, positions and files; it knows nothing of
 //! tasks, partitions or epochs in flight: it is told when an epoch ends. All calls block; the job gives sources and sinks threads of their own.
 
+pub mod blackhole;
 mod csv;
 pub mod extract;
 mod feed;
 pub mod file;
+pub mod files;
+mod files_recovery;
+pub mod format;
 mod lines;
 pub mod nexmark;
 mod parsing;
 mod scan;
 pub mod stdin;
+pub mod stdout;
 mod window;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use crate::disk::RealDisk;
 use crate::epoch::Epoch;
 use crate::epoch::entry::{Position, SinkSeal};
+use crate::manifest;
 use crate::record::Batch;
+use crate::time::Clock;
 
 /// What a source or sink ran into. Completes "failed to …".
 #[derive(Debug, thiserror::Error)]
@@ -168,4 +177,30 @@ pub trait SinkWriter: Send {
     /// # Errors
     /// When writing fails.
     fn seal(&mut self, epoch: Epoch, last: bool) -> Result<SinkSeal, ConnectorError>;
+}
+
+/// The source that the manifest describes, its paths relative to `base_dir`.
+///
+/// # Errors
+/// When its settings contradict each other. Whether the input exists is found by [`Source::splits`].
+pub fn source_from(source: &manifest::Source, base_dir: &Path) -> Result<Box<dyn Source>, ConnectorError> {
+    Ok(match source {
+        manifest::Source::File(source) => Box::new(file::Files::new(source, base_dir)?),
+        manifest::Source::Stdin(source) => Box::new(stdin::Stdin::new(source)?),
+        manifest::Source::Nexmark(source) => Box::new(nexmark::Nexmark::new(source, Clock::system())?),
+    })
+}
+
+/// The sink that the manifest describes, its paths relative to `base_dir`.
+///
+/// # Errors
+/// When its settings contradict each other.
+pub fn sink_from(sink: &manifest::Sink, base_dir: &Path) -> Result<Box<dyn Sink>, ConnectorError> {
+    Ok(match sink {
+        manifest::Sink::Files(sink) => {
+            Box::new(files::FilesDirectory::new(sink, base_dir, Arc::new(RealDisk), Clock::system())?)
+        }
+        manifest::Sink::Stdout(sink) => Box::new(stdout::Stdout::new(sink)?),
+        manifest::Sink::Blackhole(_) => Box::new(blackhole::Blackhole::default()),
+    })
 }
