@@ -110,3 +110,100 @@ fn to_json(problems: &[Problem]) -> serde_json::Value {
     };
     problems.iter().map(one).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MANIFEST: &str = r#"[job]
+name = "job"
+
+[sources.bids]
+kind = "file"
+path = "bids.jsonl"
+format = "jsonl"
+key = "/auction"
+
+[operators.stats]
+component = "stats.wasm"
+build = "make"
+inputs = ["bids"]
+
+[sinks.out]
+kind = "blackhole"
+inputs = ["stats"]
+"#;
+
+    /// The outcome of a check of `text`, as JSON and with the manifest's directory left out.
+    fn check_text(
+        text: &str,
+        set: &[&str],
+        declare: impl FnMut(&str, &Path) -> Result<Declared, String>,
+    ) -> (bool, serde_json::Value) {
+        let directory = tempfile::tempdir().unwrap();
+        let manifest = directory.path().join("job.toml");
+        std::fs::write(&manifest, text).unwrap();
+        let args = JobArgs { manifest, set: set.iter().map(ToString::to_string).collect() };
+        let (is_valid, problems) = match check(&args, declare) {
+            Ok((_, warnings)) => (true, warnings),
+            Err(error) => (false, error.problems().to_vec()),
+        };
+        let shown = to_json(&problems).to_string().replace(&format!("{}/", directory.path().display()), "");
+        (is_valid, shown.parse().unwrap())
+    }
+
+    #[test]
+    fn a_job_that_fits_its_components_is_valid() {
+        let mut asked = Vec::new();
+        let (is_valid, problems) = check_text(MANIFEST, &[], |name, path| {
+            asked.push((name.to_owned(), path.file_name().unwrap().to_owned(), path.is_absolute()));
+            Ok(Declared::default())
+        });
+        assert!(is_valid);
+        assert_eq!(problems, json!([]));
+        assert_eq!(asked, [("stats".to_owned(), "stats.wasm".into(), true)]);
+    }
+
+    #[test]
+    fn a_component_that_cannot_be_used_is_named_at_its_place() {
+        let (is_valid, problems) =
+            check_text(MANIFEST, &[], |_, _| Err("the component is of another world".to_owned()));
+        let help = problems[0]["help"].as_str().unwrap();
+        assert!(help.starts_with("build it with `wasmill build"), "{help}");
+        let expected = json!([{
+            "file": "job.toml", "line": 11, "column": 13, "severity": "error",
+            "message": "the component is of another world", "help": help,
+        }]);
+        assert_eq!((is_valid, problems), (false, expected));
+    }
+
+    #[test]
+    fn what_components_declare_is_checked_against_the_manifest() {
+        let (is_valid, problems) = check_text(MANIFEST, &["sinks.out.inputs=[\"stats.late\"]"], |_, _| {
+            Ok(Declared { ports: vec!["late".to_owned(), "early".to_owned()], ..Declared::default() })
+        });
+        assert!(is_valid);
+        assert_eq!(problems[0]["severity"], "warning");
+        assert_eq!(problems[0]["line"], 11);
+        assert_eq!(problems.as_array().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_manifest_that_cannot_be_read_has_no_line() {
+        let args = JobArgs { manifest: "/nowhere/job.toml".into(), set: Vec::new() };
+        let error = check(&args, |_, _| Ok(Declared::default())).unwrap_err();
+        let problems = to_json(error.problems());
+        assert_eq!((&problems[0]["line"], &problems[0]["file"]), (&json!(null), &json!("/nowhere/job.toml")));
+    }
+
+    #[test]
+    fn a_problem_is_shown_with_its_place() {
+        let (_, problems) = check_text(&MANIFEST.replace("path", "pth"), &[], |_, _| Ok(Declared::default()));
+        assert_eq!(problems[0]["message"], "unknown field `pth`, did you mean `path`?");
+        let text = MANIFEST.replace("path", "pth");
+        let error = crate::manifest::load_text("job.toml", "/jobs".into(), &text, &[]).unwrap_err();
+        let shown = render(&error.problems()[0], true);
+        assert!(shown.contains("─[job.toml:6:1]"), "{shown}");
+        assert!(shown.contains(" 6 │ pth = \"bids.jsonl\"\n   · ───\n"), "{shown}");
+    }
+}

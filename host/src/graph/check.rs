@@ -1,11 +1,13 @@
 //! From a manifest to its graph: names resolved, loops and loose ends found.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
 
 use super::names::Names;
 use super::rules::check_fields;
-use super::{Consumer, Edge, Graph, OperatorIndex, OperatorNode, SinkIndex, SinkNode, SourceIndex, SourceNode};
+use super::{
+    Consumer, Edge, Graph, OperatorIndex, OperatorNode, Producer, SinkIndex, SinkNode, SourceIndex, SourceNode,
+};
 use crate::manifest::{At, Finding, Manifest, OnError, Severity, Source};
 
 /// Checks `manifest`, whose paths are relative to `directory`, and makes its graph. The findings beside the graph are warnings.
@@ -127,44 +129,44 @@ fn check_not_empty(graph: &Graph, findings: &mut Vec<Finding>) {
 
 /// Reports each loop of operators once, at its first operator by name.
 fn find_loops(graph: &Graph, findings: &mut Vec<Finding>) {
-    let successors = |from: OperatorIndex| {
-        graph.edges_from_operator(from).filter_map(|edge| match edge.to {
-            Consumer::Operator(to) => Some(to),
-            Consumer::Sink(_) => None,
-        })
-    };
+    let mut successors = vec![Vec::new(); graph.operators.len()];
+    for edge in &graph.edges {
+        if let (Producer::Operator { operator: from, .. }, Consumer::Operator(to)) = (&edge.from, edge.to) {
+            successors[from.0].push(to.0);
+        }
+    }
+    let name = |operator: &usize| graph.operators[*operator].name.as_str();
     let mut reported = BTreeSet::new();
-    for start in (0..graph.operators.len()).map(OperatorIndex) {
+    for start in 0..successors.len() {
         if reported.contains(&start) {
             continue;
         }
-        let Some(way) = shortest_loop(start, successors) else { continue };
-        reported.extend(way.iter().copied());
-        let name = |operator: &OperatorIndex| format!("`{}`", graph.operators[operator.0].name);
-        let shown: Vec<_> = way.iter().chain([&start]).map(name).collect();
-        let at = At::value(["operators", graph.operators[start.0].name.as_str(), "inputs"]);
+        let Some(way) = shortest_loop(start, &successors) else { continue };
+        let shown: Vec<_> = way.iter().chain([&start]).map(|operator| format!("`{}`", name(operator))).collect();
+        reported.extend(way);
         findings.push(
-            Finding::error(at, format!("a loop: {}", shown.join(" → ")))
+            Finding::error(At::value(["operators", name(&start), "inputs"]), format!("a loop: {}", shown.join(" → ")))
                 .help("records flow from sources to sinks: an operator cannot read what comes from its own output"),
         );
     }
 }
 
 /// The operators on a shortest way from `start` back to itself, `start` first.
-fn shortest_loop<I: Iterator<Item = OperatorIndex>>(
-    start: OperatorIndex,
-    successors: impl Fn(OperatorIndex) -> I,
-) -> Option<Vec<OperatorIndex>> {
-    let mut ways = std::collections::VecDeque::from([vec![start]]);
-    let mut seen = BTreeSet::new();
-    while let Some(way) = ways.pop_front() {
-        for next in successors(*way.last().expect("a way begins with its start")) {
+fn shortest_loop(start: usize, successors: &[Vec<usize>]) -> Option<Vec<usize>> {
+    let mut came_from = BTreeMap::new();
+    let mut queue = VecDeque::from([start]);
+    while let Some(operator) = queue.pop_front() {
+        for &next in &successors[operator] {
             if next == start {
+                let back = std::iter::successors(Some(operator), |at| came_from.get(at).copied());
+                let mut way: Vec<_> = back.collect();
+                way.reverse();
                 return Some(way);
             }
-            if seen.insert(next) {
-                ways.push_back([way.as_slice(), &[next]].concat());
-            }
+            came_from.entry(next).or_insert_with(|| {
+                queue.push_back(next);
+                operator
+            });
         }
     }
     None

@@ -8,6 +8,8 @@ mod identity;
 mod names;
 mod plan;
 mod rules;
+#[cfg(test)]
+mod tests;
 
 pub use check::check;
 pub use identity::StateIdentity;

@@ -17,11 +17,12 @@ pub(super) enum Named {
 }
 
 impl Named {
+    /// With its article.
     fn kind(self) -> &'static str {
         match self {
-            Self::Source(_) => "source",
-            Self::Operator(_) => "operator",
-            Self::Sink(_) => "sink",
+            Self::Source(_) => "a source",
+            Self::Operator(_) => "an operator",
+            Self::Sink(_) => "a sink",
         }
     }
 }
@@ -66,7 +67,7 @@ impl<'a> Names<'a> {
         findings.extend(name_fault(name).map(|fault| Finding::error(at(), fault)));
         match self.by_name.get(name) {
             Some(first) => findings.push(
-                Finding::error(at(), format!("the name `{name}` is taken by a {}", first.kind()))
+                Finding::error(at(), format!("the name `{name}` is taken by {}", first.kind()))
                     .help("a name is used once among all sources, operators and sinks"),
             ),
             None => _ = self.by_name.insert(name, named),
@@ -111,7 +112,7 @@ impl<'a> Names<'a> {
         let sinks = || self.by_name.iter().filter(|(_, named)| matches!(named, Named::Sink(_))).map(|(name, _)| *name);
         match self.by_name.get(name) {
             Some(Named::Sink(sink)) => Ok(*sink),
-            Some(other) => Err(Finding::error(at, format!("`{name}` is a {}, not a sink", other.kind()))
+            Some(other) => Err(Finding::error(at, format!("`{name}` is {}, not a sink", other.kind()))
                 .help(format!("the sinks are {}", listed(sinks())))),
             None => Err(Finding::error(at, format!("unknown sink `{name}`{}", did_you_mean(name, sinks())))
                 .help(format!("the sinks are {}", listed(sinks())))),

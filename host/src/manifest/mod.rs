@@ -18,6 +18,8 @@ mod reference;
 mod schema;
 mod sink;
 mod source;
+#[cfg(test)]
+mod tests;
 mod units;
 mod validate;
 

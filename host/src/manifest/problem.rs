@@ -238,7 +238,7 @@ mod tests {
         check("ab\ncd", 1, 1, 2);
         check("ab\ncd", 3, 2, 1);
         check("ab\ncd", 5, 2, 3);
-        check("äö\nüx", 6, 2, 2);
+        check("äö\nüx", 7, 2, 2);
     }
 
     #[test]

@@ -125,15 +125,16 @@ impl Validator {
             return self.wrong_type(subject, "a whole number", schema);
         };
         let least = kind["minimum"].as_i64().unwrap_or(i64::MIN);
-        let most = kind["maximum"].as_i64();
-        if number < least || most.is_some_and(|most| number > most) {
-            let range = match most {
-                Some(most) => format!("lie between {least} and {most}"),
-                None => format!("be at least {least}"),
-            };
-            let message = format!("`{}` must {range}, but is {number}", subject.path.name());
-            self.fault(&subject.node.span, message, description(schema));
-        }
+        // The schema gives the greatest number of the small types only.
+        let most = if kind["format"] == "uint32" { Some(u32::MAX.into()) } else { kind["maximum"].as_i64() };
+        let most = most.unwrap_or(i64::MAX);
+        let bound = match number {
+            _ if number < least => format!("at least {least}"),
+            _ if number > most => format!("at most {most}"),
+            _ => return,
+        };
+        let message = format!("`{}` must be {bound}, but is {number}", subject.path.name());
+        self.fault(&subject.node.span, message, description(schema));
     }
 
     fn check_list(&mut self, subject: Subject<'_>, kind: &Json, schema: &Json) {
