@@ -27,6 +27,9 @@ pub enum Unsynced {
 #[derive(Debug, Clone, Default)]
 pub struct CrashDisk(Arc<Mutex<State>>);
 
+/// What a disk writes whole or not at all.
+const SECTOR_BYTES: u64 = 512;
+
 type Inode = usize;
 
 #[derive(Debug, Default)]
@@ -345,8 +348,7 @@ impl Content {
                 Unsynced::Torn(_) => match (dice.roll(3), change) {
                     (0, _) => {}
                     (1, ContentChange::Write { offset, bytes: written }) => {
-                        let part = tear(written, dice);
-                        apply_content(&mut bytes, &ContentChange::Write { offset: offset + part.0, bytes: part.1 });
+                        apply_content(&mut bytes, &tear(*offset, written, dice));
                     }
                     _ => apply_content(&mut bytes, change),
                 },
@@ -356,17 +358,19 @@ impl Content {
     }
 }
 
-/// A part of a write: its beginning, its end, or with some of it replaced by zeros.
-fn tear(written: &[u8], dice: &mut Dice) -> (u64, Vec<u8>) {
+/// A part of a write: its beginning, its end, or all of it but for a sector that reads as zeros. Bytes outside the write keep what they had, as disks promise.
+fn tear(offset: u64, written: &[u8], dice: &mut Dice) -> ContentChange {
     let cut = dice.roll(written.len() as u64 + 1) as usize;
     match dice.roll(3) {
-        0 => (0, written[..cut].to_vec()),
-        1 => (cut as u64, written[cut..].to_vec()),
+        0 => ContentChange::Write { offset, bytes: written[..cut].to_vec() },
+        1 => ContentChange::Write { offset: offset + cut as u64, bytes: written[cut..].to_vec() },
         _ => {
             let mut bytes = written.to_vec();
-            let end = (cut + 512).min(bytes.len());
-            bytes[cut..end].fill(0);
-            (0, bytes)
+            let sector = (offset + cut as u64).next_multiple_of(SECTOR_BYTES) - offset;
+            if let Some(sector) = bytes.get_mut(sector as usize..(sector + SECTOR_BYTES) as usize) {
+                sector.fill(0);
+            }
+            ContentChange::Write { offset, bytes }
         }
     }
 }
