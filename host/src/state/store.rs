@@ -16,7 +16,7 @@ use crate::disk::Disk;
 use crate::disk::crash::CrashDisk;
 use crate::epoch::entry::{Entry, TableName};
 use crate::epoch::log::{AppendStats, Log};
-use crate::epoch::{Attempt, Epoch};
+use crate::epoch::{Attempt, Epoch, JobId};
 use crate::time::Clock;
 
 /// redb's cache takes this part of the memory, within the two bounds.
@@ -65,6 +65,8 @@ pub struct Opened {
     pub store: Arc<StateStore>,
     /// For the thread that commits epochs.
     pub committer: Committer,
+    /// The job's id: what else belongs to the job may carry it, too.
+    pub job: JobId,
     /// The number of this start.
     pub attempt: Attempt,
     /// The last committed entry, without its deltas; `None` where nothing was committed yet.
@@ -262,6 +264,7 @@ impl StateStore {
         Ok(Opened {
             committer: Committer { log, store: store.clone() },
             store,
+            job: identity.job,
             attempt,
             last: recovered.last,
             unpublished: recovered.unpublished,
