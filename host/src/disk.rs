@@ -185,3 +185,39 @@ fn shorter(length: u64, at: u64) -> io::Error {
         format!("the file has {length} bytes, fewer than the {at} that belong to it"),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn the_real_disk_renames_only_to_a_free_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let [a, b, c] = ["a", "b", "c"].map(|name| directory.path().join(name));
+        RealDisk.create(&a).unwrap().write_all(b"a").unwrap();
+        RealDisk.create(&b).unwrap().write_all(b"b").unwrap();
+        assert_eq!(RealDisk.rename(&a, &b).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        RealDisk.rename(&a, &c).unwrap();
+        RealDisk.sync_directory(directory.path()).unwrap();
+        assert_eq!(RealDisk.list(directory.path()).unwrap(), ["b", "c"]);
+        assert_eq!(RealDisk.read(&b).unwrap(), b"b");
+    }
+
+    #[test]
+    fn the_real_disk_appends_behind_a_cut_and_refuses_a_shorter_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("deep/er/file");
+        RealDisk.create_directory(path.parent().unwrap()).unwrap();
+        RealDisk.create(&path).unwrap().write_all(b"abcdef").unwrap();
+        RealDisk.append(&path, 2).unwrap().write_all(b"xy").unwrap();
+        assert_eq!(RealDisk.read(&path).unwrap(), b"abxy");
+        assert_eq!(RealDisk.append(&path, 5).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        RealDisk.write_at(&path, 1, b"BX").unwrap();
+        RealDisk.sync_file(&path).unwrap();
+        assert_eq!(RealDisk.read(&path).unwrap(), b"aBXy");
+        assert_eq!(RealDisk.length(&path).unwrap(), Some(4));
+        assert_eq!(RealDisk.length(directory.path().join("none").as_path()).unwrap(), None);
+    }
+}

@@ -77,6 +77,19 @@ pub enum StateError {
         /// The version that the component declares.
         declared: u32,
     },
+    /// The job's number of partitions is not the state's.
+    #[error(
+        "use the state that `{path}` describes: its keys are spread over {stored} partitions, but the manifest says `partitions = {declared}`; \
+         the number is fixed for the life of the state: put it back, or start a new state"
+    )]
+    PartitionCount {
+        /// The file that records the number.
+        path: PathBuf,
+        /// The recorded number.
+        stored: u16,
+        /// The manifest's.
+        declared: u16,
+    },
     /// No such table in the state.
     #[error("read table `{table}`: there is no such table; there are: {known}")]
     UnknownTable {

@@ -1,1 +1,214 @@
-//! stub
+//! Whose a state directory is: how it is made, locked and recognised, and how often the job was started on it.
+//!
+//! # How a directory is made
+//!
+//! `initialising` is created and synced; then everything else, `job.json` last, each synced; then `initialising` is removed. So a directory with `job.json` is whole, and
+//! whatever is missing in it is damage. One with `initialising` but without `job.json` never held anything, and is made again. One with neither, but with
+//! other files of ours, has lost its `job.json`.
+//!
+//! `job.json` is a JSON object: `format` (1), `id` (32 hexadecimal digits), `partitions`, and `fingerprint`, which is the caller's.
+
+use std::fs::{File, TryLockError};
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::StateError;
+use super::redb::{Room, Storage};
+use crate::disk::Disk;
+use crate::epoch::log::{Log, slots_error};
+use crate::epoch::slots::{self, Record, Slot};
+use crate::epoch::{Attempt, Digest, JobId};
+
+const FORMAT_VERSION: u32 = 1;
+const ATTEMPT_MAGIC: slots::Magic = b"WASMILLA";
+
+/// The names in a state directory.
+#[derive(Debug, Clone)]
+pub(super) struct Paths {
+    pub directory: PathBuf,
+    pub identity: PathBuf,
+    pub initialising: PathBuf,
+    pub lock: PathBuf,
+    pub attempt: PathBuf,
+    pub committed: PathBuf,
+    pub log: PathBuf,
+    pub redb: PathBuf,
+}
+
+impl Paths {
+    pub(super) fn new(directory: &Path) -> Self {
+        let within = |name: &str| directory.join(name);
+        Self {
+            directory: directory.to_owned(),
+            identity: within("job.json"),
+            initialising: within("initialising"),
+            lock: within("lock"),
+            attempt: within("attempt"),
+            committed: within("committed"),
+            log: within("log"),
+            redb: within("state.redb"),
+        }
+    }
+}
+
+/// What `job.json` says.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Identity {
+    pub job: JobId,
+    pub partitions: u16,
+    pub fingerprint: serde_json::Value,
+}
+
+#[derive(Serialize, Deserialize)]
+struct IdentityFile {
+    format: u32,
+    id: String,
+    partitions: u16,
+    fingerprint: serde_json::Value,
+}
+
+/// Held while a process uses the directory.
+#[derive(Debug)]
+pub(super) struct DirectoryLock(#[expect(dead_code, reason = "the lock lasts as long as the file is open")] File);
+
+impl DirectoryLock {
+    pub(super) fn take(paths: &Paths) -> Result<Self, StateError> {
+        let file = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&paths.lock)
+            .map_err(failed_to("open", &paths.lock))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Self(file)),
+            Err(TryLockError::WouldBlock) => Err(StateError::Locked { path: paths.directory.clone() }),
+            Err(TryLockError::Error(error)) => Err(failed_to("lock", &paths.lock)(error)),
+        }
+    }
+}
+
+/// Reads who the directory belongs to; `None` when nothing was ever kept in it.
+pub(super) fn load(disk: &dyn Disk, paths: &Paths) -> Result<Option<Identity>, StateError> {
+    let bytes = match disk.read(&paths.identity) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return check_unused(disk, paths).map(|()| None),
+        Err(error) => return Err(failed_to("read", &paths.identity)(error)),
+    };
+    let damaged = |what: String| StateError::Damaged { path: paths.identity.clone(), what };
+    let file: IdentityFile =
+        serde_json::from_slice(&bytes).map_err(|error| damaged(format!("it cannot be read: {error}")))?;
+    if file.format > FORMAT_VERSION {
+        let path = paths.identity.clone();
+        return Err(StateError::NewerFormat { path, found: file.format, known: FORMAT_VERSION });
+    }
+    let is_id = file.id.len() == 32 && file.id.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let job = u128::from_str_radix(&file.id, 16).ok().filter(|_| is_id);
+    let job = JobId(job.ok_or_else(|| damaged("its `id` is not 32 hexadecimal digits".to_owned()))?);
+    Ok(Some(Identity { job, partitions: file.partitions, fingerprint: file.fingerprint }))
+}
+
+/// A directory without `job.json` must not hold anything else of ours, unless it was just being made.
+fn check_unused(disk: &dyn Disk, paths: &Paths) -> Result<(), StateError> {
+    if exists(disk, &paths.initialising)? {
+        return Ok(());
+    }
+    for path in [&paths.committed, &paths.redb, &paths.attempt] {
+        if exists(disk, path)? {
+            let what = format!("it is missing, but there is `{}`", path.display());
+            return Err(StateError::Damaged { path: paths.identity.clone(), what });
+        }
+    }
+    match disk.list(&paths.log) {
+        Ok(names) if names.is_empty() => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(failed_to("list", &paths.log)(error)),
+        Ok(_) => {
+            let what = format!("it is missing, but there are entries in `{}`", paths.log.display());
+            Err(StateError::Damaged { path: paths.identity.clone(), what })
+        }
+    }
+}
+
+/// Makes the directory, with everything that belongs into it.
+pub(super) fn create(disk: &dyn Disk, storage: &Storage, paths: &Paths, identity: &Identity) -> Result<(), StateError> {
+    disk.create_directory(&paths.directory).map_err(failed_to("create", &paths.directory))?;
+    write_file(disk, &paths.initialising, b"")?;
+    sync_directory(disk, paths)?;
+    // Left over from an earlier try.
+    for path in [&paths.committed, &paths.redb, &paths.attempt] {
+        if exists(disk, path)? {
+            disk.remove(path).map_err(failed_to("remove", path))?;
+        }
+    }
+    Log::create(disk, &paths.directory, identity.job)?;
+    slots::create(disk, &paths.attempt, ATTEMPT_MAGIC, identity.job, Record::default())
+        .map_err(failed_to("write", &paths.attempt))?;
+    Room::create(storage, &paths.redb, identity.job)?;
+    sync_directory(disk, paths)?;
+    let file = IdentityFile {
+        format: FORMAT_VERSION,
+        id: identity.job.to_string(),
+        partitions: identity.partitions,
+        fingerprint: identity.fingerprint.clone(),
+    };
+    let bytes = serde_json::to_vec_pretty(&file).expect("an identity is plain JSON");
+    let temporary = paths.identity.with_extension("new");
+    write_file(disk, &temporary, &bytes)?;
+    disk.rename(&temporary, &paths.identity).map_err(failed_to("write", &paths.identity))?;
+    sync_directory(disk, paths)
+}
+
+/// Removes the sign that the directory is being made.
+pub(super) fn finish_creation(disk: &dyn Disk, paths: &Paths) -> Result<(), StateError> {
+    if exists(disk, &paths.initialising)? {
+        disk.remove(&paths.initialising).map_err(failed_to("remove", &paths.initialising))?;
+        sync_directory(disk, paths)?;
+    }
+    Ok(())
+}
+
+/// An id that no other directory has: 128 bits from the keys that the system seeds hash maps with.
+pub(super) fn draw_job_id() -> JobId {
+    let half = |index: u64| u128::from(RandomState::new().hash_one(index));
+    JobId(half(0) << 64 | half(1))
+}
+
+/// The number of the next start, recorded durably. It is higher than every number that was ever recorded, even where a record is torn.
+pub(super) fn next_attempt(disk: &dyn Disk, paths: &Paths, job: JobId) -> Result<Attempt, StateError> {
+    let found = slots::read(disk, &paths.attempt, ATTEMPT_MAGIC, job)
+        .map_err(|error| slots_error(&paths.attempt, job, error))?;
+    let attempt = match found {
+        [Slot::Set(first), Slot::Set(second)] => first.number.max(second.number) + 1,
+        [Slot::Set(first), Slot::Void] => first.number + 1,
+        // The torn record may be of the number above the good one. Three more is above that, and in the torn record's place.
+        [Slot::Set(good), Slot::Invalid] | [Slot::Invalid, Slot::Set(good)] => good.number + 3,
+        _ => {
+            let what = "neither of its two records can be read".to_owned();
+            return Err(StateError::Damaged { path: paths.attempt.clone(), what });
+        }
+    };
+    let record = Record { number: attempt, attempt, digest: Digest::default() };
+    slots::write(disk, &paths.attempt, ATTEMPT_MAGIC, job, record).map_err(failed_to("write", &paths.attempt))?;
+    Ok(attempt)
+}
+
+fn write_file(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> Result<(), StateError> {
+    let mut file = disk.create(path).map_err(failed_to("create", path))?;
+    file.write_all(bytes).and_then(|()| file.flush()).map_err(failed_to("write", path))?;
+    disk.sync_file(path).map_err(failed_to("sync", path))
+}
+
+fn sync_directory(disk: &dyn Disk, paths: &Paths) -> Result<(), StateError> {
+    disk.sync_directory(&paths.directory).map_err(failed_to("sync", &paths.directory))
+}
+
+fn exists(disk: &dyn Disk, path: &Path) -> Result<bool, StateError> {
+    Ok(disk.length(path).map_err(failed_to("look for", path))?.is_some())
+}
+
+fn failed_to<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> StateError + 'a {
+    move |error| StateError::Io { action, path: path.to_owned(), error }
+}

@@ -22,9 +22,12 @@ mod feeder;
 mod identity;
 mod map;
 pub mod offline;
+mod recover;
 mod redb;
 mod store;
 mod tables;
+#[cfg(test)]
+mod tests;
 
 pub use error::{StateError, TablesError};
 pub use store::{CommitStats, Committer, MemoryUse, OpenOptions, Opened, StateStore};

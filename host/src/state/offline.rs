@@ -1,1 +1,202 @@
-//! stub
+//! The committed state of a job that does not run, for people who want to look at it.
+//!
+//! It shows what the next start would find: redb, and over it the log's entries. It changes neither log nor `committed`; the directory stays locked meanwhile.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use super::StateError;
+use super::identity::{self, DirectoryLock, Identity, Paths};
+use super::recover::{Unfed, recover};
+use super::redb::{Room, Snapshot, Storage};
+use crate::disk::{Disk, RealDisk};
+use crate::epoch::Epoch;
+use crate::epoch::entry::{Cell, Entry, TableName};
+use crate::key::{KeyHash, Partition};
+
+const REDB_CACHE_BYTES: u64 = 16 << 20;
+
+/// The changes that redb lacks, by table, partition and key.
+type Overlay = BTreeMap<TableName, BTreeMap<(Partition, Box<[u8]>), Cell>>;
+
+/// A table, for a list of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TableInfo {
+    /// `operator/table`.
+    pub name: TableName,
+    /// How many keys have a value.
+    pub keys: u64,
+    /// The schema versions of its values, or of values that it once had.
+    pub schema_versions: BTreeSet<u32>,
+}
+
+/// A state directory, opened to be read.
+#[derive(Debug)]
+pub struct Reader {
+    identity: Identity,
+    epoch: Epoch,
+    last: Option<Entry>,
+    tables: BTreeMap<TableName, BTreeSet<u32>>,
+    overlay: Overlay,
+    snapshot: Snapshot,
+    _room: Room,
+    _lock: DirectoryLock,
+}
+
+impl Reader {
+    /// Opens the state directory `dir`.
+    ///
+    /// # Errors
+    /// When the job is running, there is no state, or it is damaged.
+    pub fn open(dir: &Path) -> Result<Self, StateError> {
+        let paths = Paths::new(dir);
+        let absent = || StateError::Absent { path: dir.to_owned() };
+        if !dir.is_dir() {
+            return Err(absent());
+        }
+        let lock = DirectoryLock::take(&paths)?;
+        let disk: &dyn Disk = &RealDisk;
+        let identity = identity::load(disk, &paths)?.ok_or_else(absent)?;
+        let recovered = recover(disk, &Storage::File, &paths, &identity, REDB_CACHE_BYTES)?;
+        Ok(Self {
+            identity,
+            epoch: recovered.survey.committed(),
+            last: recovered.last,
+            tables: recovered.tables,
+            overlay: overlay(recovered.unfed),
+            snapshot: recovered.room.snapshot()?,
+            _room: recovered.room,
+            _lock: lock,
+        })
+    }
+
+    /// The last committed epoch; 0 when there is none.
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// What the job recorded of its manifest at its first start.
+    pub fn fingerprint(&self) -> &serde_json::Value {
+        &self.identity.fingerprint
+    }
+
+    /// The last committed entry, without its deltas.
+    pub fn last(&self) -> Option<&Entry> {
+        self.last.as_ref()
+    }
+
+    /// All tables, by name.
+    ///
+    /// # Errors
+    /// When redb cannot be read.
+    pub fn tables(&self) -> Result<Vec<TableInfo>, StateError> {
+        let info = |(name, schema_versions): (&TableName, &BTreeSet<u32>)| {
+            let keys = self.count(name)?;
+            Ok(TableInfo { name: name.clone(), keys, schema_versions: schema_versions.clone() })
+        };
+        self.tables.iter().map(info).collect()
+    }
+
+    fn count(&self, table: &str) -> Result<u64, StateError> {
+        let mut keys = self.snapshot.rows(table)?;
+        let Some(changes) = self.overlay.get(table) else { return Ok(keys) };
+        let wanted = changes.keys().map(|(partition, key)| (*partition, &key[..]));
+        for (before, after) in self.snapshot.get_many(table, wanted)?.iter().zip(changes.values()) {
+            keys -= u64::from(before.is_present());
+            keys += u64::from(after.is_present());
+        }
+        Ok(keys)
+    }
+
+    /// The value of a key; `None` when it has none.
+    ///
+    /// # Errors
+    /// When there is no such table, or redb cannot be read.
+    pub fn get(&self, table: &str, key: &[u8]) -> Result<Option<Vec<u8>>, StateError> {
+        self.check_table(table)?;
+        let partition = KeyHash::of(key).partition(self.identity.partitions);
+        let changed = self.overlay.get(table).and_then(|changes| changes.get(&(partition, key.into())));
+        if let Some(cell) = changed {
+            return Ok(cell.value().map(<[u8]>::to_vec));
+        }
+        let found = self.snapshot.get_many(table, std::iter::once((partition, key)))?;
+        Ok(found.first().and_then(|cell| cell.value().map(<[u8]>::to_vec)))
+    }
+
+    /// The first `limit` keys with their values, in the order of keys, that begin with `prefix` and are not below `from`.
+    ///
+    /// # Errors
+    /// When there is no such table, or redb cannot be read.
+    pub fn scan(
+        &self,
+        table: &str,
+        prefix: &[u8],
+        from: Option<&[u8]>,
+        limit: usize,
+    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>, StateError> {
+        self.check_table(table)?;
+        let start = from.unwrap_or_default().max(prefix);
+        let mut found = BTreeMap::new();
+        for partition in (0..self.identity.partitions).map(Partition) {
+            self.scan_partition(table, partition, start, prefix, limit, &mut found)?;
+        }
+        Ok(found.into_iter().collect())
+    }
+
+    /// Adds what one partition has to the `limit` first keys found so far.
+    fn scan_partition(
+        &self,
+        table: &str,
+        partition: Partition,
+        start: &[u8],
+        prefix: &[u8],
+        limit: usize,
+        found: &mut BTreeMap<Vec<u8>, Vec<u8>>,
+    ) -> Result<(), StateError> {
+        let changes = self.overlay.get(table);
+        let mut take = |cell: &Cell| {
+            let Some(value) = cell.value().filter(|_| cell.key().starts_with(prefix)) else {
+                return cell.key().starts_with(prefix);
+            };
+            found.insert(cell.key().to_vec(), value.to_vec());
+            if found.len() <= limit {
+                return true;
+            }
+            // Keys come in order: once one of them is past the limit, so are all behind it.
+            found.pop_last().is_none_or(|(last, _)| last != cell.key())
+        };
+        if let Some(changes) = changes {
+            let within = changes.range((partition, Box::from(start))..).take_while(|((p, _), _)| *p == partition);
+            for (_, cell) in within {
+                if !take(cell) {
+                    break;
+                }
+            }
+        }
+        self.snapshot.scan_from(table, partition, start, |_, cell| {
+            let is_changed = changes.is_some_and(|changes| changes.contains_key(&(partition, cell.key().into())));
+            is_changed || take(&cell)
+        })?;
+        Ok(())
+    }
+
+    fn check_table(&self, table: &str) -> Result<(), StateError> {
+        if self.tables.contains_key(table) {
+            return Ok(());
+        }
+        let known: Vec<&str> = self.tables.keys().map(|name| &**name).collect();
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        Err(StateError::UnknownTable { table: table.to_owned(), known })
+    }
+}
+
+fn overlay(unfed: Vec<Unfed>) -> Overlay {
+    let mut overlay = Overlay::new();
+    for delta in unfed.into_iter().flat_map(|unfed| unfed.deltas) {
+        let changes = overlay.entry(delta.table).or_default();
+        for part in delta.partitions {
+            changes.extend(part.cells.into_iter().map(|cell| ((part.partition, cell.key().into()), cell)));
+        }
+    }
+    overlay
+}

@@ -1,1 +1,412 @@
-//! stub
+//! The materialised state: what the job's tables held at one epoch, in redb. The only file that names redb.
+//!
+//! # Format, version 1
+//!
+//! Each table of the job is a redb table `table/<operator>/<table>`. A key is the partition (2 bytes, big-endian, so that a partition's keys lie together) and the
+//! key's bytes; a value is the schema version (4 bytes, little-endian) and the value's bytes. The redb table `wasmill` has one row, `meta`: a JSON object with
+//! the format's version, the job's id, the epoch, the digest of that epoch's log entry, and the schema versions that occur in each table. It is
+//! written in the same transaction as the rows.
+//!
+//! Every transaction commits in two phases, and the file is opened with redb's integrity check: only so is a damaged page always noticed, and never an
+//! earlier transaction taken for the last.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::panic::AssertUnwindSafe;
+use std::path::{Path, PathBuf};
+
+use ::redb::{
+    Builder, Database, DatabaseError, ReadTransaction, ReadableDatabase, ReadableTableMetadata, StorageBackend,
+    TableDefinition, TableError,
+};
+use serde::{Deserialize, Serialize};
+
+use super::StateError;
+use crate::disk::Disk;
+use crate::disk::crash::CrashDisk;
+use crate::epoch::entry::{Cell, TableName};
+use crate::epoch::{Digest, Epoch, JobId};
+use crate::key::Partition;
+
+const FORMAT_VERSION: u32 = 1;
+const META: TableDefinition<'static, &str, &[u8]> = TableDefinition::new("wasmill");
+const META_ROW: &str = "meta";
+const TABLE_PREFIX: &str = "table/";
+const SCHEMA_BYTES: usize = 4;
+
+type Rows<'a> = TableDefinition<'a, &'static [u8], &'static [u8]>;
+
+/// Where the file lies.
+#[derive(Debug, Clone)]
+pub(super) enum Storage {
+    /// In the file system.
+    File,
+    /// On the double of a disk, for tests.
+    Double(CrashDisk),
+}
+
+/// What the file says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Meta {
+    /// The epoch that it holds.
+    pub epoch: Epoch,
+    /// The digest of that epoch's log entry.
+    pub digest: Digest,
+    /// The tables, with the schema versions of their values.
+    pub tables: BTreeMap<TableName, BTreeSet<u32>>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct MetaRow {
+    format: u32,
+    job: String,
+    epoch: Epoch,
+    digest: String,
+    tables: BTreeMap<String, BTreeSet<u32>>,
+}
+
+/// A changed key, as redb is to hold it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Change<'a> {
+    pub schema_version: u32,
+    pub cell: &'a Cell,
+}
+
+/// The open database.
+#[derive(Debug)]
+pub(super) struct Room {
+    path: PathBuf,
+    job: JobId,
+    database: Database,
+}
+
+impl Room {
+    /// Makes a database without rows, at epoch 0, and makes its content durable, but not its name.
+    pub(super) fn create(storage: &Storage, path: &Path, job: JobId) -> Result<(), StateError> {
+        let database = guarded(path, || match storage {
+            Storage::File => builder(1 << 20).create(path),
+            Storage::Double(disk) => {
+                disk.create(path)?;
+                builder(1 << 20).create_with_backend(DoubleBackend::new(disk, path))
+            }
+        })?;
+        let room = Self { path: path.to_owned(), job, database };
+        room.write(&Meta { epoch: 0, digest: Digest::default(), tables: BTreeMap::new() }, |_| Ok(()))
+    }
+
+    /// Opens the database of `job`, with an integrity check of all its pages.
+    pub(super) fn open(
+        storage: &Storage,
+        path: &Path,
+        job: JobId,
+        cache_bytes: u64,
+    ) -> Result<(Self, Meta), StateError> {
+        let length = match storage {
+            Storage::File => crate::disk::RealDisk.length(path),
+            Storage::Double(disk) => disk.length(path),
+        };
+        match length {
+            Ok(Some(0)) => return Err(damaged(path, "it is empty")),
+            Ok(Some(_)) => {}
+            Ok(None) => return Err(damaged(path, "it is missing")),
+            Err(error) => return Err(StateError::Io { action: "open", path: path.to_owned(), error }),
+        }
+        let cache = usize::try_from(cache_bytes).unwrap_or(usize::MAX);
+        let database = guarded(path, || match storage {
+            Storage::File => builder(cache).open(path),
+            Storage::Double(disk) => builder(cache).create_with_backend(DoubleBackend::new(disk, path)),
+        })?;
+        let room = Self { path: path.to_owned(), job, database };
+        let meta = room.meta()?;
+        Ok((room, meta))
+    }
+
+    fn meta(&self) -> Result<Meta, StateError> {
+        let read = || -> Result<Option<Vec<u8>>, ::redb::Error> {
+            let table = self.database.begin_read()?.open_table(META)?;
+            Ok(table.get(META_ROW)?.map(|row| row.value().to_vec()))
+        };
+        let bytes = match read() {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) | Err(::redb::Error::TableDoesNotExist(_)) => {
+                return Err(damaged(&self.path, "it is a redb file, but not one of a job's state"));
+            }
+            Err(error) => return Err(self.failed("read", error)),
+        };
+        let row: MetaRow = serde_json::from_slice(&bytes)
+            .map_err(|error| damaged(&self.path, format!("its description cannot be read: {error}")))?;
+        if row.format != FORMAT_VERSION {
+            return Err(StateError::NewerFormat { path: self.path.clone(), found: row.format, known: FORMAT_VERSION });
+        }
+        if row.job != self.job.to_string() {
+            return Err(damaged(
+                &self.path,
+                format!("it belongs to the state of job {}, not to {}", row.job, self.job),
+            ));
+        }
+        let digest = u128::from_str_radix(&row.digest, 16)
+            .map_err(|error| damaged(&self.path, format!("its description cannot be read: {error}")))?;
+        let tables = row.tables.into_iter().map(|(name, versions)| (TableName::from(name), versions)).collect();
+        Ok(Meta { epoch: row.epoch, digest: Digest(digest), tables })
+    }
+
+    /// Writes changes of many epochs up to `meta.epoch` in one durable transaction. `fill` writes them through [`Feed::put`].
+    pub(super) fn write(
+        &self,
+        meta: &Meta,
+        fill: impl FnOnce(&Feed<'_>) -> Result<(), ::redb::Error>,
+    ) -> Result<(), StateError> {
+        let row = MetaRow {
+            format: FORMAT_VERSION,
+            job: self.job.to_string(),
+            epoch: meta.epoch,
+            digest: format!("{:032x}", meta.digest.0),
+            tables: meta.tables.iter().map(|(name, versions)| (name.to_string(), versions.clone())).collect(),
+        };
+        let row = serde_json::to_vec(&row).expect("a description is plain JSON");
+        let write = || -> Result<(), ::redb::Error> {
+            let mut transaction = self.database.begin_write()?;
+            transaction.set_quick_repair(true);
+            fill(&Feed { transaction: &transaction })?;
+            transaction.open_table(META)?.insert(META_ROW, row.as_slice())?;
+            Ok(transaction.commit()?)
+        };
+        write().map_err(|error| self.failed("write", error))
+    }
+
+    /// The state as it is now; later feeds do not change what the snapshot shows. Does no I/O.
+    pub(super) fn snapshot(&self) -> Result<Snapshot, StateError> {
+        let transaction = self.database.begin_read().map_err(|error| self.failed("read", error.into()))?;
+        Ok(Snapshot { path: self.path.clone(), transaction })
+    }
+
+    fn failed(&self, action: &'static str, error: ::redb::Error) -> StateError {
+        failed(&self.path, action, error)
+    }
+}
+
+/// A transaction being filled.
+pub(super) struct Feed<'a> {
+    transaction: &'a ::redb::WriteTransaction,
+}
+
+/// A table being filled.
+pub(super) struct FeedTable<'a> {
+    table: ::redb::Table<'a, &'static [u8], &'static [u8]>,
+    key: Vec<u8>,
+    value: Vec<u8>,
+}
+
+impl Feed<'_> {
+    /// Opens a table, or makes it.
+    pub(super) fn table(&self, name: &str) -> Result<FeedTable<'_>, ::redb::Error> {
+        let table = self.transaction.open_table(Rows::new(&table_name(name)))?;
+        Ok(FeedTable { table, key: Vec::new(), value: Vec::new() })
+    }
+}
+
+impl FeedTable<'_> {
+    /// Puts or removes keys of a partition; fastest in the order of keys.
+    pub(super) fn put<'c>(
+        &mut self,
+        partition: Partition,
+        changes: impl Iterator<Item = Change<'c>>,
+    ) -> Result<(), ::redb::Error> {
+        for change in changes {
+            row_key(&mut self.key, partition, change.cell.key());
+            match change.cell.value() {
+                Some(value) => {
+                    self.value.clear();
+                    self.value.extend_from_slice(&change.schema_version.to_le_bytes());
+                    self.value.extend_from_slice(value);
+                    self.table.insert(self.key.as_slice(), self.value.as_slice())?;
+                }
+                None => {
+                    self.table.remove(self.key.as_slice())?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The state at one moment.
+pub(super) struct Snapshot {
+    path: PathBuf,
+    transaction: ReadTransaction,
+}
+
+impl Snapshot {
+    /// The cells of keys, in their order; a tombstone for a key that there is not.
+    pub(super) fn get_many<'k>(
+        &self,
+        table: &str,
+        wanted: impl Iterator<Item = (Partition, &'k [u8])>,
+    ) -> Result<Vec<Cell>, StateError> {
+        let rows = self.open(table)?;
+        let mut row = Vec::new();
+        let get = |(partition, key): (Partition, &[u8])| {
+            row_key(&mut row, partition, key);
+            let found = match &rows {
+                Some(rows) => rows.get(row.as_slice()).map_err(|error| self.failed(error.into()))?,
+                None => None,
+            };
+            match found {
+                Some(value) => Ok(Cell::new(key, Some(self.value_of(value.value())?))),
+                None => Ok(Cell::new(key, None)),
+            }
+        };
+        wanted.map(get).collect()
+    }
+
+    /// Hands out the rows of some partitions, in their order, until `each` returns false; returns whether it never did.
+    pub(super) fn scan(
+        &self,
+        table: &str,
+        partitions: Range<u16>,
+        mut each: impl FnMut(Partition, Cell) -> bool,
+    ) -> Result<bool, StateError> {
+        let Some(rows) = self.open(table)? else { return Ok(true) };
+        let (start, end) = (partitions.start.to_be_bytes(), partitions.end.to_be_bytes());
+        self.scan_range(&rows, &start, &end, &mut each)
+    }
+
+    /// As [`Snapshot::scan`], for one partition's keys that are not below `from`.
+    pub(super) fn scan_from(
+        &self,
+        table: &str,
+        partition: Partition,
+        from: &[u8],
+        mut each: impl FnMut(Partition, Cell) -> bool,
+    ) -> Result<bool, StateError> {
+        let Some(rows) = self.open(table)? else { return Ok(true) };
+        let mut start = Vec::new();
+        row_key(&mut start, partition, from);
+        let end = partition.0.checked_add(1).map_or([0xFF; 2], u16::to_be_bytes);
+        self.scan_range(&rows, &start, &end, &mut each)
+    }
+
+    fn scan_range(
+        &self,
+        rows: &::redb::ReadOnlyTable<&'static [u8], &'static [u8]>,
+        start: &[u8],
+        end: &[u8],
+        each: &mut dyn FnMut(Partition, Cell) -> bool,
+    ) -> Result<bool, StateError> {
+        for row in rows.range::<&[u8]>(start..end).map_err(|error| self.failed(error.into()))? {
+            let (key, value) = row.map_err(|error| self.failed(error.into()))?;
+            let (partition, key) =
+                key.value().split_at_checked(2).ok_or_else(|| damaged(&self.path, "a key has no partition"))?;
+            let partition = Partition(u16::from_be_bytes([partition[0], partition[1]]));
+            if !each(partition, Cell::new(key, Some(self.value_of(value.value())?))) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The number of rows of a table; 0 when there is no such table.
+    pub(super) fn rows(&self, table: &str) -> Result<u64, StateError> {
+        let Some(rows) = self.open(table)? else { return Ok(0) };
+        rows.len().map_err(|error| self.failed(error.into()))
+    }
+
+    fn open(&self, table: &str) -> Result<Option<::redb::ReadOnlyTable<&'static [u8], &'static [u8]>>, StateError> {
+        match self.transaction.open_table(Rows::new(&table_name(table))) {
+            Ok(rows) => Ok(Some(rows)),
+            Err(TableError::TableDoesNotExist(_)) => Ok(None),
+            Err(error) => Err(self.failed(error.into())),
+        }
+    }
+
+    fn value_of<'v>(&self, row: &'v [u8]) -> Result<&'v [u8], StateError> {
+        row.get(SCHEMA_BYTES..).ok_or_else(|| damaged(&self.path, "a value has no schema version"))
+    }
+
+    fn failed(&self, error: ::redb::Error) -> StateError {
+        failed(&self.path, "read", error)
+    }
+}
+
+impl std::fmt::Debug for Snapshot {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Snapshot").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+fn builder(cache_bytes: usize) -> Builder {
+    let mut builder = Builder::new();
+    builder.set_cache_size(cache_bytes).set_check_integrity_on_open(true);
+    builder
+}
+
+fn table_name(table: &str) -> String {
+    format!("{TABLE_PREFIX}{table}")
+}
+
+fn row_key(row: &mut Vec<u8>, partition: Partition, key: &[u8]) {
+    row.clear();
+    row.extend_from_slice(&partition.0.to_be_bytes());
+    row.extend_from_slice(key);
+}
+
+/// Opens a database. redb may panic on a file that was altered from outside before its check comes to it: that is damage, too.
+fn guarded(path: &Path, open: impl FnOnce() -> Result<Database, DatabaseError>) -> Result<Database, StateError> {
+    match std::panic::catch_unwind(AssertUnwindSafe(open)) {
+        Ok(Ok(database)) => Ok(database),
+        Ok(Err(DatabaseError::DatabaseAlreadyOpen)) => Err(StateError::Locked { path: path.to_owned() }),
+        Ok(Err(error)) => Err(failed(path, "open", error.into())),
+        Err(_) => Err(damaged(path, "its pages make no sense")),
+    }
+}
+
+fn failed(path: &Path, action: &'static str, error: ::redb::Error) -> StateError {
+    use std::io::ErrorKind::{InvalidData, InvalidInput, UnexpectedEof};
+    match error {
+        ::redb::Error::Io(error) if !matches!(error.kind(), InvalidData | InvalidInput | UnexpectedEof) => {
+            StateError::Io { action, path: path.to_owned(), error }
+        }
+        ::redb::Error::Io(error) => damaged(path, error.to_string()),
+        ::redb::Error::Corrupted(what) => damaged(path, what),
+        error => StateError::Redb { action, path: path.to_owned(), error: error.to_string() },
+    }
+}
+
+fn damaged(path: &Path, what: impl Into<String>) -> StateError {
+    StateError::Damaged { path: path.to_owned(), what: what.into() }
+}
+
+/// redb on the double of a disk.
+#[derive(Debug)]
+struct DoubleBackend {
+    disk: CrashDisk,
+    path: PathBuf,
+}
+
+impl DoubleBackend {
+    fn new(disk: &CrashDisk, path: &Path) -> Self {
+        Self { disk: disk.clone(), path: path.to_owned() }
+    }
+}
+
+impl StorageBackend for DoubleBackend {
+    fn len(&self) -> std::io::Result<u64> {
+        self.disk.length(&self.path)?.ok_or_else(|| std::io::ErrorKind::NotFound.into())
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> std::io::Result<()> {
+        self.disk.read_at(&self.path, offset, out)
+    }
+
+    fn set_len(&self, length: u64) -> std::io::Result<()> {
+        self.disk.set_length(&self.path, length)
+    }
+
+    fn sync_data(&self) -> std::io::Result<()> {
+        self.disk.sync_file(&self.path)
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) -> std::io::Result<()> {
+        self.disk.write_at(&self.path, offset, bytes)
+    }
+}

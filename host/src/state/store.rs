@@ -1,17 +1,32 @@
-//! stub
+//! The state of a running job: opens the directory, commits epochs, hands tables to tasks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::feeder::{FeedLimits, Feeder};
+use super::identity::{self, DirectoryLock, Identity, Paths};
+use super::recover::recover;
+use super::redb::{Room, Storage};
 use super::{Pressure, StateError, TableSpec, TaskTables};
 use crate::disk::Disk;
+use crate::disk::crash::CrashDisk;
 use crate::epoch::entry::{Entry, TableName};
-use crate::epoch::log::AppendStats;
-use crate::epoch::{Attempt, Epoch};
+use crate::epoch::log::{AppendStats, Log};
+use crate::epoch::{Attempt, Epoch, JobId};
 use crate::time::Clock;
+
+/// redb's cache takes this part of the memory, within the two bounds.
+const REDB_CACHE_PART: u64 = 8;
+const REDB_CACHE_BYTES_MIN: u64 = 1 << 20;
+const REDB_CACHE_BYTES_MAX: u64 = 256 << 20;
+/// redb is fed when what waits for it takes this part of the memory.
+const BACKLOG_PART: u64 = 4;
+/// Memory is full when it is over budget by this part of it.
+const FULL_PART: u64 = 8;
 
 /// How a state directory is to be used.
 #[derive(Debug, Clone)]
@@ -26,6 +41,8 @@ pub struct OpenOptions {
     pub feed_age: Duration,
     /// The clock that `feed_age` and statistics go by.
     pub clock: Clock,
+    /// For tests: the double that holds redb's file, too. There is no lock then.
+    pub double: Option<CrashDisk>,
 }
 
 impl Default for OpenOptions {
@@ -36,6 +53,7 @@ impl Default for OpenOptions {
             retained: 1,
             feed_age: Duration::from_secs(10),
             clock: Clock::system(),
+            double: None,
         }
     }
 }
@@ -47,6 +65,8 @@ pub struct Opened {
     pub store: Arc<StateStore>,
     /// For the thread that commits epochs.
     pub committer: Committer,
+    /// The job's id: what else belongs to the job may carry it, too.
+    pub job: JobId,
     /// The number of this start.
     pub attempt: Attempt,
     /// The last committed entry, without its deltas; `None` where nothing was committed yet.
@@ -61,7 +81,10 @@ pub struct Opened {
 
 /// The half that makes epochs durable. One thread owns it.
 #[derive(Debug)]
-pub struct Committer {}
+pub struct Committer {
+    log: Log,
+    store: Arc<StateStore>,
+}
 
 /// What a commit took.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -76,8 +99,7 @@ impl Committer {
     /// # Errors
     /// When it cannot be written, or is not the epoch behind the last committed one. The job has to stop then.
     pub fn append(&mut self, entry: &Entry) -> Result<AppendStats, StateError> {
-        let _ = entry;
-        todo!()
+        Ok(self.log.append(entry)?)
     }
 
     /// Commits the entry appended last, and hands its deltas on to redb's feeder.
@@ -85,8 +107,22 @@ impl Committer {
     /// # Errors
     /// When it cannot be written. Whether the epoch is committed is then found at the next start; the job has to stop.
     pub fn commit(&mut self, entry: Entry) -> Result<CommitStats, StateError> {
-        let _ = entry;
-        todo!()
+        let clock = &self.store.clock;
+        let start = clock.now();
+        self.log.commit(entry.epoch)?;
+        let sync = clock.now().saturating_sub(start);
+        self.store.shared.committed.store(entry.epoch, Ordering::Release);
+        self.store.feeder.submit(entry.epoch, self.log.digest(), entry.deltas);
+        // What stays lying costs space, nothing else.
+        if let Err(error) = self.log.release(self.store.durable_epoch()) {
+            tracing::warn!(%error, "removing old log entries failed");
+        }
+        Ok(CommitStats { sync })
+    }
+
+    /// The last committed epoch; 0 when there is none.
+    pub fn committed(&self) -> Epoch {
+        self.log.committed()
     }
 }
 
@@ -103,9 +139,75 @@ pub struct MemoryUse {
     pub budget_bytes: u64,
 }
 
+/// What tasks, feeder and store look at together.
+#[derive(Debug)]
+pub(super) struct Shared {
+    room: Room,
+    partitions: u16,
+    memory_bytes: u64,
+    redb_cache_bytes: u64,
+    tables_bytes: AtomicU64,
+    backlog_bytes: AtomicU64,
+    durable: AtomicU64,
+    committed: AtomicU64,
+}
+
+impl Shared {
+    pub(super) fn room(&self) -> &Room {
+        &self.room
+    }
+
+    pub(super) fn partitions(&self) -> u16 {
+        self.partitions
+    }
+
+    /// The epoch that redb holds durably.
+    pub(super) fn durable(&self) -> Epoch {
+        self.durable.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_durable(&self, epoch: Epoch) {
+        self.durable.store(epoch, Ordering::Release);
+    }
+
+    pub(super) fn set_backlog(&self, bytes: u64) {
+        self.backlog_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Accounts for memory of tables.
+    pub(super) fn grow_tables(&self, added: u64, freed: u64) {
+        self.tables_bytes.fetch_add(added.wrapping_sub(freed), Ordering::Relaxed);
+    }
+
+    /// The bytes used beside redb's cache.
+    pub(super) fn used(&self) -> u64 {
+        self.tables_bytes.load(Ordering::Relaxed) + self.backlog_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The bytes that may be used beside redb's cache.
+    pub(super) fn budget(&self) -> u64 {
+        self.memory_bytes.saturating_sub(self.redb_cache_bytes)
+    }
+
+    pub(super) fn pressure(&self) -> Pressure {
+        let (used, budget) = (self.used(), self.budget());
+        match used {
+            _ if used <= budget => Pressure::Calm,
+            _ if used <= budget + budget / FULL_PART => Pressure::Over,
+            _ => Pressure::Full,
+        }
+    }
+}
+
 /// The state of a running job.
 #[derive(Debug)]
-pub struct StateStore {}
+pub struct StateStore {
+    shared: Arc<Shared>,
+    feeder: Feeder,
+    clock: Clock,
+    stored: BTreeMap<TableName, BTreeSet<u32>>,
+    _lock: Option<DirectoryLock>,
+}
 
 impl StateStore {
     /// Opens the state directory `dir`, or makes it when there is none.
@@ -120,17 +222,87 @@ impl StateStore {
         fingerprint: &serde_json::Value,
         options: OpenOptions,
     ) -> Result<Opened, StateError> {
-        let _ = (dir, disk, fingerprint, options);
-        todo!()
+        let paths = Paths::new(dir);
+        let storage = options.double.clone().map_or(Storage::File, Storage::Double);
+        disk.create_directory(dir).map_err(|error| StateError::Io { action: "create", path: dir.to_owned(), error })?;
+        let lock = if options.double.is_some() { None } else { Some(DirectoryLock::take(&paths)?) };
+        let identity = identify(&*disk, &storage, &paths, fingerprint, options.partitions)?;
+
+        let memory_bytes = options.memory_bytes;
+        let redb_cache_bytes = (memory_bytes / REDB_CACHE_PART).clamp(REDB_CACHE_BYTES_MIN, REDB_CACHE_BYTES_MAX);
+        let recovered = recover(&*disk, &storage, &paths, &identity, redb_cache_bytes)?;
+        let attempt = identity::next_attempt(&*disk, &paths, identity.job)?;
+        if attempt <= recovered.survey.attempt() {
+            let what = format!(
+                "it says that start {attempt} comes next, but the log has an entry of start {}",
+                recovered.survey.attempt()
+            );
+            return Err(StateError::Damaged { path: paths.attempt, what });
+        }
+        let published = recovered.last.as_ref().map_or(0, |last| last.published);
+        let mut log = Log::open(disk, options.clock.clone(), recovered.survey, published)?;
+        log.release(recovered.meta.epoch)?;
+
+        let shared = Arc::new(Shared {
+            room: recovered.room,
+            partitions: identity.partitions,
+            memory_bytes,
+            redb_cache_bytes,
+            tables_bytes: AtomicU64::new(0),
+            backlog_bytes: AtomicU64::new(0),
+            durable: AtomicU64::new(recovered.meta.epoch),
+            committed: AtomicU64::new(log.committed()),
+        });
+        let limits = FeedLimits {
+            backlog_bytes_max: memory_bytes / BACKLOG_PART,
+            age_max: options.feed_age,
+            retained: options.retained,
+        };
+        let clock = options.clock;
+        let feeder = Feeder::start(shared.clone(), limits, clock.clone(), recovered.meta.tables, recovered.unfed)?;
+        let store = Arc::new(Self { shared, feeder, clock, stored: recovered.tables.clone(), _lock: lock });
+        Ok(Opened {
+            committer: Committer { log, store: store.clone() },
+            store,
+            job: identity.job,
+            attempt,
+            last: recovered.last,
+            unpublished: recovered.unpublished,
+            fingerprint: identity.fingerprint,
+            tables: recovered.tables,
+        })
     }
 
-    /// The tables of a task, with what the state holds for its partitions. Each partition of a table is opened once.
+    /// The tables of a task, with what the state holds for its partitions as of the last committed epoch.
     ///
     /// # Errors
     /// When stored values have another schema version, or cannot be read.
     pub fn open_task(&self, partitions: Range<u16>, tables: &[TableSpec]) -> Result<Arc<TaskTables>, StateError> {
-        let _ = (partitions, tables);
-        todo!()
+        for spec in tables {
+            self.check_schema(spec)?;
+        }
+        let open = self.shared.committed.load(Ordering::Acquire) + 1;
+        let mut task = TaskTables::new(self.shared.clone(), partitions.clone(), tables.to_vec(), open);
+        // In this order: what is fed between the two is in both, which does no harm.
+        let waiting = self.feeder.waiting();
+        task.preload(&self.shared.room.snapshot()?)?;
+        for (epoch, deltas) in waiting {
+            for delta in &*deltas {
+                let Some(table) = tables.iter().position(|spec| spec.name == delta.table) else { continue };
+                for part in delta.partitions.iter().filter(|part| partitions.contains(&part.partition.0)) {
+                    task.load_committed(table, part.partition, &part.cells, epoch);
+                }
+            }
+        }
+        Ok(Arc::new(task))
+    }
+
+    fn check_schema(&self, spec: &TableSpec) -> Result<(), StateError> {
+        let declared = spec.schema_version;
+        match self.stored.get(&spec.name).and_then(|versions| versions.iter().find(|&&stored| stored != declared)) {
+            Some(&stored) => Err(StateError::SchemaVersion { table: spec.name.clone(), stored, declared }),
+            None => Ok(()),
+        }
     }
 
     /// Feeds redb up to the last committed epoch (less those retained), and waits for it.
@@ -138,7 +310,8 @@ impl StateStore {
     /// # Errors
     /// When the feeder failed, now or before.
     pub fn flush(&self) -> Result<Epoch, StateError> {
-        todo!()
+        self.feeder.flush()?;
+        Ok(self.durable_epoch())
     }
 
     /// [`StateStore::flush`], then ends the feeder: for the end of the job. Without it, the next start feeds redb from the log.
@@ -146,22 +319,29 @@ impl StateStore {
     /// # Errors
     /// As [`StateStore::flush`].
     pub fn close(&self) -> Result<(), StateError> {
-        todo!()
+        let flushed = self.feeder.flush();
+        self.feeder.stop();
+        flushed
     }
 
     /// How memory stands against its budget.
     pub fn pressure(&self) -> Pressure {
-        todo!()
+        self.shared.pressure()
     }
 
     /// What is in use.
     pub fn memory(&self) -> MemoryUse {
-        todo!()
+        MemoryUse {
+            tables_bytes: self.shared.tables_bytes.load(Ordering::Relaxed),
+            backlog_bytes: self.shared.backlog_bytes.load(Ordering::Relaxed),
+            redb_cache_bytes: self.shared.redb_cache_bytes,
+            budget_bytes: self.shared.memory_bytes,
+        }
     }
 
     /// The epoch that redb holds durably.
     pub fn durable_epoch(&self) -> Epoch {
-        todo!()
+        self.shared.durable()
     }
 
     /// Whether the background still works.
@@ -169,6 +349,33 @@ impl StateStore {
     /// # Errors
     /// What the feeder failed with.
     pub fn check(&self) -> Result<(), StateError> {
-        todo!()
+        self.feeder.check()
     }
+}
+
+/// Finds out whose the directory is, or makes it.
+fn identify(
+    disk: &dyn Disk,
+    storage: &Storage,
+    paths: &Paths,
+    fingerprint: &serde_json::Value,
+    partitions: u16,
+) -> Result<Identity, StateError> {
+    let identity = match identity::load(disk, paths)? {
+        Some(identity) => identity,
+        None => {
+            let identity = Identity { job: identity::draw_job_id(), partitions, fingerprint: fingerprint.clone() };
+            identity::create(disk, storage, paths, &identity)?;
+            identity
+        }
+    };
+    identity::finish_creation(disk, paths)?;
+    if identity.partitions != partitions {
+        return Err(StateError::PartitionCount {
+            path: paths.identity.clone(),
+            stored: identity.partitions,
+            declared: partitions,
+        });
+    }
+    Ok(identity)
 }

@@ -1,9 +1,27 @@
-//! stub
+//! The tables of one task in memory, as its owner writes them and everyone reads them.
+//!
+//! One lock a task covers all its tables. Hashing, allocation and the freeing of what was replaced happen outside it, and it is never held across I/O. What memory does
+//! not hold is read from redb, unless the tables are known to be complete.
 
-use super::TablesError;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::RwLock;
+
+use super::map::{PartitionMap, SlotHash, Sweep, memory_of};
+use super::redb::Snapshot;
+use super::store::Shared;
+use super::{StateError, TablesError};
 use crate::epoch::Epoch;
-use crate::epoch::entry::{Cell, TableDelta, TableName};
+use crate::epoch::entry::{Cell, PartitionDelta, TableDelta, TableName};
+use crate::key::{KeyHash, Partition};
 use crate::record::Column;
+
+/// The slots that one call of [`TaskTables::maintain`] walks over: about half a millisecond under the lock.
+const SWEEP_SLICE_SLOTS: usize = 4096;
+/// Tombstones are swept when there are at least this many, and they are a quarter of all cells.
+const SWEEP_TOMBSTONES_MIN: usize = 1024;
 
 /// A table to open.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,7 +39,7 @@ pub enum Pressure {
     Calm,
     /// Over it: owners evict by [`TaskTables::maintain`].
     Over,
-    /// Far over it: stop admission, seal and commit, and go on when this is over.
+    /// Far over it: stop admission, seal and commit, keep calling [`TaskTables::maintain`], and go on when this is over.
     Full,
 }
 
@@ -40,18 +58,86 @@ pub struct Write<'a> {
 ///
 /// Any thread may read; one owner calls [`TaskTables::apply`], [`TaskTables::seal`] and [`TaskTables::maintain`].
 #[derive(Debug)]
-pub struct TaskTables {}
+pub struct TaskTables {
+    shared: Arc<Shared>,
+    range: Range<u16>,
+    specs: Vec<TableSpec>,
+    bytes: AtomicU64,
+    locked: RwLock<Maps>,
+}
+
+/// What the lock covers.
+#[derive(Debug)]
+struct Maps {
+    /// Table by table, partition by partition.
+    maps: Vec<PartitionMap>,
+    /// The open epoch.
+    open: Epoch,
+    /// Whether what is not in memory does not exist.
+    complete: bool,
+    /// Batches applied so far. What was read from redb is kept only if this has not moved meanwhile: it may be out of date otherwise.
+    applied: u64,
+    /// Where the sweep stands: a map and a slot in it.
+    hand: (usize, usize),
+}
+
+/// Where a key belongs.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    map: u32,
+    hash: SlotHash,
+}
 
 impl TaskTables {
+    /// Empty tables, taken to be complete.
+    pub(super) fn new(shared: Arc<Shared>, range: Range<u16>, specs: Vec<TableSpec>, open: Epoch) -> Self {
+        let count = specs.len() * range.len();
+        let maps = std::iter::repeat_with(PartitionMap::default).take(count).collect();
+        let locked = RwLock::new(Maps { maps, open, complete: true, applied: 0, hand: (0, 0) });
+        Self { shared, range, specs, bytes: AtomicU64::new(0), locked }
+    }
+
+    /// Adds what redb holds, until three quarters of the budget are used; what is left out is read when it is asked for.
+    pub(super) fn preload(&mut self, snapshot: &Snapshot) -> Result<(), StateError> {
+        let (partitions, shared) = (self.range.len(), self.shared.clone());
+        for (table, spec) in self.specs.iter().enumerate() {
+            let maps = self.locked.get_mut();
+            let (start, mut added) = (self.range.start, 0);
+            let is_whole = snapshot.scan(&spec.name, self.range.clone(), |partition, cell| {
+                let place = table * partitions + usize::from(partition.0 - start);
+                let bytes = memory_of(&cell);
+                maps.maps[place].insert_clean(SlotHash::of(KeyHash::of(cell.key())), cell);
+                shared.grow_tables(bytes, 0);
+                added += bytes;
+                shared.used() <= shared.budget() / 4 * 3
+            })?;
+            maps.complete &= is_whole;
+            *self.bytes.get_mut() += added;
+        }
+        Ok(())
+    }
+
+    /// Adds the changes of a committed epoch that redb may lack. Epochs come in their order.
+    pub(super) fn load_committed(&mut self, table: usize, partition: Partition, cells: &[Cell], epoch: Epoch) {
+        let place = self.place_in(table, partition, KeyHash(0)).map as usize;
+        let map = &mut self.locked.get_mut().maps[place];
+        let (mut added, mut freed) = (0, 0);
+        for cell in cells {
+            let hash = SlotHash::of(KeyHash::of(cell.key()));
+            added += memory_of(cell);
+            freed += map.insert_committed(hash, cell.clone(), epoch).as_ref().map_or(0, memory_of);
+        }
+        self.grow(added, freed);
+    }
+
     /// The open epoch: the one that [`TaskTables::seal`] will close.
     pub fn epoch(&self) -> Epoch {
-        todo!()
+        self.locked.read().open
     }
 
     /// Whether `key` is in one of the task's partitions.
     pub fn owns(&self, key: &[u8]) -> bool {
-        let _ = key;
-        todo!()
+        self.range.contains(&KeyHash::of(key).partition(self.shared.partitions()).0)
     }
 
     /// Calls `each` with the index and value of every one of `keys`, in their order. One call sees whole batches.
@@ -66,8 +152,55 @@ impl TaskTables {
         keys: &Column,
         each: &mut dyn FnMut(usize, Option<&[u8]>),
     ) -> Result<(), TablesError> {
-        let _ = (table, keys, each);
-        todo!()
+        let places = self.places(table, keys)?;
+        let maps = self.locked.read();
+        if maps.complete {
+            for (index, place) in places.iter().enumerate() {
+                each(index, maps.get(*place, keys.get(index)).and_then(Cell::value));
+            }
+            return Ok(());
+        }
+        // The snapshot is opened while the lock is held: what is evicted later is in it, what is written later is not.
+        let mut cells: Vec<Option<Cell>> =
+            places.iter().enumerate().map(|(index, place)| maps.get(*place, keys.get(index)).cloned()).collect();
+        let applied = maps.applied;
+        let is_missing = cells.iter().any(Option::is_none);
+        let snapshot = if is_missing { Some(self.shared.room().snapshot().map_err(Box::new)?) } else { None };
+        drop(maps);
+        if let Some(snapshot) = snapshot {
+            self.fetch(table, keys, &places, &snapshot, applied, &mut cells)?;
+        }
+        for (index, cell) in cells.iter().enumerate() {
+            each(index, cell.as_ref().and_then(Cell::value));
+        }
+        Ok(())
+    }
+
+    /// Reads the missing cells from redb, and keeps them as clean ones.
+    fn fetch(
+        &self,
+        table: usize,
+        keys: &Column,
+        places: &[Place],
+        snapshot: &Snapshot,
+        applied: u64,
+        cells: &mut [Option<Cell>],
+    ) -> Result<(), TablesError> {
+        let missing: Vec<usize> = (0..cells.len()).filter(|&index| cells[index].is_none()).collect();
+        let wanted = missing.iter().map(|&index| (self.partition_of(places[index]), keys.get(index)));
+        let fetched = snapshot.get_many(&self.specs[table].name, wanted).map_err(Box::new)?;
+        let mut added = 0;
+        let mut maps = self.locked.write();
+        let is_current = maps.applied == applied;
+        for (index, cell) in missing.into_iter().zip(fetched) {
+            if is_current && maps.maps[places[index].map as usize].insert_clean(places[index].hash, cell.clone()) {
+                added += memory_of(&cell);
+            }
+            cells[index] = Some(cell);
+        }
+        drop(maps);
+        self.grow(added, 0);
+        Ok(())
     }
 
     /// The cell of one key; `None` where it has no value.
@@ -75,8 +208,10 @@ impl TaskTables {
     /// # Errors
     /// As [`TaskTables::with_values`].
     pub fn get(&self, table: usize, key: &[u8]) -> Result<Option<Cell>, TablesError> {
-        let _ = (table, key);
-        todo!()
+        let keys: Column = [key].into_iter().collect();
+        let mut found = None;
+        self.with_values(table, &keys, &mut |_, value| found = value.map(|value| Cell::new(key, Some(value))))?;
+        Ok(found)
     }
 
     /// Applies a batch's writes together, at the open epoch; the later of two writes of a key stays.
@@ -84,28 +219,166 @@ impl TaskTables {
     /// # Errors
     /// For a foreign key or an unknown table; nothing is applied then.
     pub fn apply<'a>(&self, writes: impl IntoIterator<Item = Write<'a>>) -> Result<(), TablesError> {
-        let _ = writes.into_iter();
-        todo!()
+        let mut prepared = self.prepare(writes)?;
+        if prepared.is_empty() {
+            return Ok(());
+        }
+        let (mut added, mut freed) = (0, 0);
+        let mut maps = self.locked.write();
+        let (open, complete) = (maps.open, maps.complete);
+        for (place, slot) in &mut prepared {
+            let cell = slot.take().expect("prepared with a cell");
+            let map = &mut maps.maps[place.map as usize];
+            if complete && !cell.is_present() && map.get(place.hash, cell.key()).is_none() {
+                *slot = Some(cell);
+                continue;
+            }
+            added += memory_of(&cell);
+            *slot = map.write(place.hash, cell, open);
+            freed += slot.as_ref().map_or(0, memory_of);
+        }
+        maps.applied += 1;
+        drop(maps);
+        self.grow(added, freed);
+        Ok(())
+    }
+
+    fn prepare<'a>(
+        &self,
+        writes: impl IntoIterator<Item = Write<'a>>,
+    ) -> Result<Vec<(Place, Option<Cell>)>, TablesError> {
+        let mut joined = Vec::new();
+        let prepare_one = |(index, write): (usize, Write<'a>)| {
+            self.check_table(write.table)?;
+            let place = self.place(write.table, write.key, index)?;
+            joined.clear();
+            joined.extend_from_slice(write.key);
+            joined.extend_from_slice(write.value.unwrap_or_default());
+            let key_length = u32::try_from(write.key.len()).expect("a key is an item of a column: less than 4 GiB");
+            let cell = Cell::from_joined(&joined, key_length, write.value.is_some());
+            Ok((place, cell))
+        };
+        writes.into_iter().enumerate().map(prepare_one).collect()
     }
 
     /// Closes the open epoch: hands over what changed in it, and opens the next.
+    ///
+    /// It takes the lists of changes that writes have kept, so its time depends on the number of partitions, not of keys.
     pub fn seal(&self) -> Vec<TableDelta> {
-        todo!()
+        let mut maps = self.locked.write();
+        maps.open += 1;
+        let mut deltas = Vec::new();
+        for (spec, maps) in self.specs.iter().zip(maps.maps.chunks_mut(self.range.len().max(1))) {
+            let changed = self.range.clone().zip(maps).filter_map(|(partition, map)| {
+                let cells = map.take_changes();
+                (!cells.is_empty()).then_some(PartitionDelta { partition: Partition(partition), cells })
+            });
+            let partitions: Vec<PartitionDelta> = changed.collect();
+            if !partitions.is_empty() {
+                deltas.push(TableDelta { table: spec.name.clone(), schema_version: spec.schema_version, partitions });
+            }
+        }
+        deltas
     }
 
     /// Evicts a bounded number of clean cells when memory is over budget. To be called once a batch, and while waiting under pressure.
     pub fn maintain(&self) -> Pressure {
-        todo!()
+        let pressure = self.shared.pressure();
+        if pressure > Pressure::Calm {
+            self.sweep(Sweep::Everything);
+        } else if self.has_many_tombstones() {
+            self.sweep(Sweep::Tombstones);
+        }
+        self.shared.pressure()
+    }
+
+    fn has_many_tombstones(&self) -> bool {
+        let maps = self.locked.read();
+        let tombstones: usize = maps.maps.iter().map(PartitionMap::tombstones).sum();
+        tombstones >= SWEEP_TOMBSTONES_MIN && tombstones >= maps.maps.iter().map(PartitionMap::len).sum::<usize>() / 4
+    }
+
+    fn sweep(&self, sweep: Sweep) {
+        let durable = self.shared.durable();
+        let mut evicted = Vec::new();
+        let mut maps = self.locked.write();
+        let Maps { maps: all, complete, hand, .. } = &mut *maps;
+        let mut steps = SWEEP_SLICE_SLOTS;
+        for _ in 0..=all.len() {
+            let Some(map) = all.get_mut(hand.0) else {
+                *hand = (0, 0);
+                continue;
+            };
+            let end = map.sweep(hand.1, steps, durable, sweep, &mut evicted);
+            steps -= end.saturating_sub(hand.1);
+            *hand = if end >= map.slots() { (hand.0 + 1, 0) } else { (hand.0, end) };
+            if steps == 0 {
+                break;
+            }
+        }
+        *complete &= !evicted.iter().any(Cell::is_present);
+        drop(maps);
+        self.grow(0, evicted.iter().map(memory_of).sum());
     }
 
     /// The memory that the tables use, in bytes.
     pub fn bytes(&self) -> u64 {
-        todo!()
+        self.bytes.load(Ordering::Relaxed)
     }
 
-    /// The cells of a table in memory, tombstones included.
+    /// The cells of a table in memory, tombstones included; 0 for an unknown table.
     pub fn len(&self, table: usize) -> usize {
-        let _ = table;
-        todo!()
+        let maps = self.locked.read();
+        maps.maps.chunks(self.range.len().max(1)).nth(table).map_or(0, |maps| maps.iter().map(PartitionMap::len).sum())
+    }
+
+    /// Whether all that there is, is in memory.
+    pub fn is_complete(&self) -> bool {
+        self.locked.read().complete
+    }
+
+    fn places(&self, table: usize, keys: &Column) -> Result<Vec<Place>, TablesError> {
+        self.check_table(table)?;
+        keys.iter().enumerate().map(|(index, key)| self.place(table, key, index)).collect()
+    }
+
+    fn check_table(&self, table: usize) -> Result<(), TablesError> {
+        let tables = self.specs.len();
+        if table < tables { Ok(()) } else { Err(TablesError::UnknownTable { table, tables }) }
+    }
+
+    fn place(&self, table: usize, key: &[u8], index: usize) -> Result<Place, TablesError> {
+        let hash = KeyHash::of(key);
+        let partition = hash.partition(self.shared.partitions());
+        if !self.range.contains(&partition.0) {
+            return Err(TablesError::ForeignKey { index });
+        }
+        Ok(self.place_in(table, partition, hash))
+    }
+
+    fn place_in(&self, table: usize, partition: Partition, hash: KeyHash) -> Place {
+        let map = table * self.range.len() + usize::from(partition.0 - self.range.start);
+        Place { map: map as u32, hash: SlotHash::of(hash) }
+    }
+
+    fn partition_of(&self, place: Place) -> Partition {
+        Partition(self.range.start + (place.map as usize % self.range.len()) as u16)
+    }
+
+    fn grow(&self, added: u64, freed: u64) {
+        self.bytes.fetch_add(added.wrapping_sub(freed), Ordering::Relaxed);
+        self.shared.grow_tables(added, freed);
+    }
+}
+
+impl Drop for TaskTables {
+    fn drop(&mut self) {
+        self.shared.grow_tables(0, *self.bytes.get_mut());
+    }
+}
+
+impl Maps {
+    fn get(&self, place: Place, key: &[u8]) -> Option<&Cell> {
+        self.maps[place.map as usize].get(place.hash, key)
     }
 }
