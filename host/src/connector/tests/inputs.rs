@@ -254,6 +254,24 @@ fn splits_are_the_visible_files_in_order() {
 }
 
 #[test]
+fn globs_may_begin_at_the_present_directory() {
+    for base in ["", "."] {
+        for path in ["src/connector/tests/inp*.rs", "./src/./connector/tests/inp*.rs"] {
+            let manifest = toml::from_str(&format!("kind = 'file'\npath = '{path}'\nformat = 'lines'")).unwrap();
+            let source = source_from(&manifest, Path::new(base)).unwrap();
+            assert_eq!(source.splits().unwrap(), ["inputs.rs"], "{base} {path}");
+            assert!(source.open("inputs.rs", None).is_ok());
+        }
+    }
+}
+
+#[test]
+fn what_is_not_a_regular_file_is_refused() {
+    let source = Room::new().file("/dev/null", "format = 'lines'");
+    assert!(source.open("null", None).err().unwrap().to_string().contains("not a regular file"));
+}
+
+#[test]
 fn a_file_that_shrank_or_was_replaced_is_not_resumed() {
     let content: String = (0..5_000).map(|number| format!("line {number}\n")).collect();
     let room = Room::new();
@@ -311,6 +329,8 @@ impl Feed for Pieces {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
     #[test]
     fn lines_do_not_depend_on_how_bytes_arrive(
         content in "[ab\r\n]{0,60}",
