@@ -25,6 +25,12 @@ pub fn open_file(
 ) -> Result<Window, ConnectorError> {
     let file = File::open(path).map_err(|error| io_error("open", path, error))?;
     let metadata = file.metadata().map_err(|error| io_error("open", path, error))?;
+    if !metadata.is_file() {
+        return Err(ConnectorError::Input(format!(
+            "read `{}`: it is not a regular file, so it cannot be read again after a crash; pipe it into `kind = \"stdin\"`",
+            path.display()
+        )));
+    }
     let from = from.filter(|from| from.offset > 0);
     match decoder(path, compression, &file, &metadata)? {
         None => open_plain(path, file, &metadata, follow, from),

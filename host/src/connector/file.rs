@@ -5,7 +5,7 @@
 //! A compressed file is complete when it appears, also in a source that is followed.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use super::csv::{CsvReader, Header};
 use super::feed::{compression_of, io_error, open_file};
@@ -86,15 +86,14 @@ impl Place {
     fn of_glob(written: &str, base: &Path) -> Result<Self, ConnectorError> {
         // The splits' names begin behind the last directory that is written out.
         let literal = &written[..written.find(['*', '?', '[']).unwrap_or(written.len())];
-        let directory = base.join(literal.rfind('/').map_or("", |slash| &literal[..=slash]));
-        let pattern = match (Path::new(written).is_absolute(), base.to_str()) {
-            (true, _) | (false, Some("")) => written.to_owned(),
-            (false, Some(base)) => format!("{}/{written}", glob::Pattern::escape(base)),
-            (false, None) => {
-                let text = format!("read `{written}` in `{}`: the directory's name is not UTF-8", base.display());
-                return Err(ConnectorError::Input(text));
-            }
+        let literal = literal.rfind('/').map_or("", |slash| &literal[..=slash]);
+        let directory = without_dots(&base.join(literal));
+        let Some(base) = base.to_str() else {
+            let text = format!("read `{written}` in `{}`: the directory's name is not UTF-8", base.display());
+            return Err(ConnectorError::Input(text));
         };
+        let pattern = without_dots(&Path::new(&glob::Pattern::escape(base)).join(written));
+        let pattern = pattern.to_string_lossy().into_owned();
         glob::Pattern::new(&pattern)
             .map_err(|error| ConnectorError::Input(format!("read `{written}`: this is not a glob: {error}")))?;
         Ok(Self::Glob { directory, pattern })
@@ -157,6 +156,11 @@ impl Source for Files {
         let paths = self.paths().ok()?;
         Some(paths.iter().filter_map(|path| fs::metadata(path).ok()).map(|metadata| metadata.len()).sum())
     }
+}
+
+/// The same path without `.`, as globs return theirs.
+fn without_dots(path: &Path) -> PathBuf {
+    path.components().filter(|component| *component != Component::CurDir).collect()
 }
 
 fn visible_files(directory: &Path) -> Result<Vec<PathBuf>, ConnectorError> {

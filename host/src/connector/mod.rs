@@ -17,6 +17,8 @@ mod parsing;
 mod scan;
 pub mod stdin;
 pub mod stdout;
+#[cfg(test)]
+mod tests;
 mod window;
 
 use std::path::{Path, PathBuf};

@@ -126,7 +126,7 @@ impl<'a> Scanner<'a> {
                     false
                 }
             };
-            if !(opened && !self.closes(objects)) {
+            if !opened || self.closes(objects) {
                 // A value has ended here: it may be the last of any number of open ones.
                 if opened {
                     objects >>= 1;

@@ -151,19 +151,21 @@ impl Window {
 
     /// Moves what is still needed to the front, and grows the buffer when the rest is long.
     fn make_room(&mut self) {
-        let needed_from = self.start.saturating_sub(FINGERPRINT_BYTES);
-        self.buffer.copy_within(needed_from..self.end, 0);
-        self.start -= needed_from;
-        self.end -= needed_from;
+        let needed = self.start.saturating_sub(FINGERPRINT_BYTES)..self.end;
+        let rest = self.end - self.start;
+        self.start -= needed.start;
+        self.end -= needed.start;
         // Room as big as the rest makes the cost of a long record linear.
-        let size = self.end + CHUNK_BYTES.max(self.end - self.start);
+        let size = self.end + CHUNK_BYTES.max(rest);
         let oversized = self.buffer.len() > 8 * CHUNK_BYTES && size <= 2 * CHUNK_BYTES;
-        if self.buffer.len() < size || oversized {
-            self.buffer.resize(size, 0);
+        if self.buffer.len() >= size && !oversized {
+            self.buffer.copy_within(needed, 0);
+            return;
         }
-        if oversized {
-            self.buffer.shrink_to_fit();
-        }
+        // A fresh buffer comes zeroed from the system; growing the old one would write the zeros.
+        let mut buffer = vec![0; size];
+        buffer[..self.end].copy_from_slice(&self.buffer[needed]);
+        self.buffer = buffer;
     }
 
     /// Where the stream stands: behind what was consumed.
