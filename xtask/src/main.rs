@@ -1,1 +1,106 @@
-fn main() {}
+//! The workspace's own tasks, `cargo xtask TASK`: whatever takes more than one command.
+//!
+//! It runs cargo and the built `wasmill` as processes and never links the host, so that it compiles in seconds.
+
+mod demo;
+mod guests;
+mod results;
+mod workspace;
+
+use std::process::ExitCode;
+
+use anyhow::bail;
+use workspace::{Profile, Workspace, run};
+
+const USAGE: &str = "\
+usage: cargo xtask TASK
+
+  demo [NAME] [--dev]   build everything, run an example job to its end and show its result (default: flight-delays);
+                        with --dev in the development build
+  guests                build the example functions
+  test [ARGS]           build everything and run all tests; ARGS go to `cargo test`
+  bench [ARGS]          build everything and measure; ARGS go to the benchmarks
+";
+
+fn main() -> ExitCode {
+    match dispatch(&std::env::args().skip(1).collect::<Vec<_>>()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn dispatch(arguments: &[String]) -> anyhow::Result<()> {
+    let workspace = Workspace::find()?;
+    let Some((task, rest)) = arguments.split_first() else { bail!("no task is named\n{USAGE}") };
+    match task.as_str() {
+        "demo" => demo::run(&workspace, rest),
+        "guests" => guests(&workspace, rest),
+        "test" => test(&workspace, rest),
+        "bench" => bench(&workspace, rest),
+        "help" | "--help" | "-h" => {
+            print!("{USAGE}");
+            Ok(())
+        }
+        _ => bail!("there is no task `{task}`\n{USAGE}"),
+    }
+}
+
+fn guests(workspace: &Workspace, arguments: &[String]) -> anyhow::Result<()> {
+    if let Some(argument) = arguments.first() {
+        bail!("`guests` takes no arguments, not `{argument}`");
+    }
+    let profile = workspace.profile_at_hand();
+    workspace.build_host(profile)?;
+    guests::build(workspace, profile, &["guest-examples"])
+}
+
+fn test(workspace: &Workspace, arguments: &[String]) -> anyhow::Result<()> {
+    // Builds the host's program, too, with exactly the features that the tests have.
+    run(workspace.cargo().args(["test", "--workspace", "--no-run"]))?;
+    guests::build(workspace, Profile::Dev, &["guest-examples", "tests/guests"])?;
+    let mut tests = workspace.cargo();
+    tests.arg("test").args((!names_package(arguments)).then_some("--workspace"));
+    run(tests.args(arguments))?;
+    if arguments.is_empty() {
+        for guests in ["guest-examples", "tests/guests"] {
+            run(workspace.cargo().arg("test").current_dir(workspace.path(guests)))?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether arguments for `cargo test` choose packages themselves.
+fn names_package(arguments: &[String]) -> bool {
+    let of_cargo = arguments.iter().take_while(|argument| *argument != "--");
+    of_cargo
+        .into_iter()
+        .any(|argument| argument == "--package" || argument.starts_with("--package=") || argument.starts_with("-p"))
+}
+
+fn bench(workspace: &Workspace, arguments: &[String]) -> anyhow::Result<()> {
+    workspace.build_host(Profile::Release)?;
+    guests::build(workspace, Profile::Release, &["guest-examples", "benches/guest"])?;
+    let mut bench = workspace.cargo();
+    run(bench.args(["run", "--quiet", "--release", "--package", "wasmill-benches", "--"]).args(arguments))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check_names_package(arguments: &str, expected: bool) {
+        let arguments = arguments.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(names_package(&arguments), expected, "{arguments:?}");
+    }
+
+    #[test]
+    fn only_cargos_own_arguments_choose_packages() {
+        check_names_package("-p wasmill some_test", true);
+        check_names_package("--package=wasmill", true);
+        check_names_package("some_test", false);
+        check_names_package("some_test -- -p", false);
+    }
+}

@@ -25,6 +25,9 @@ pub struct BuildRust {
     /// Features of the guest to build with, separated by commas.
     #[arg(long, value_delimiter = ',')]
     pub features: Vec<String>,
+    /// Say which toolchain and linker would be used, and build nothing.
+    #[arg(long)]
+    pub check: bool,
 }
 
 /// Builds the guest and prints the path and size of each component.
@@ -36,6 +39,10 @@ pub fn run(arguments: &BuildRust) -> anyhow::Result<()> {
     ensure!(dir.join("Cargo.toml").is_file(), "{} is not a Rust crate: it has no Cargo.toml", dir.display());
     let toolchain = Toolchain::find(dir)?;
     let linker = Linker::find(dir)?;
+    if arguments.check {
+        println!("{}, linked by {}", toolchain.described(), linker.component.display());
+        return Ok(());
+    }
     let target_dir = workspace_of(&toolchain, dir)?.join("target");
     let mut command = build_command(&toolchain, &linker, arguments, &target_dir);
     let output = command
@@ -79,6 +86,13 @@ impl Toolchain {
             Ok(Self::Debian)
         } else {
             bail!("no Rust toolchain here can build for WebAssembly: {}", toolchain_remedy())
+        }
+    }
+
+    fn described(self) -> &'static str {
+        match self {
+            Self::Installed => "the installed Rust toolchain with the target wasm32-unknown-unknown",
+            Self::Debian => "Debian's Rust toolchain with the standard library built from source",
         }
     }
 

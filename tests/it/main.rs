@@ -1,0 +1,5 @@
+//! The integration tests: the built `wasmill` as its users meet it, and the rules that the sources keep.
+
+mod harness;
+mod layers;
+mod new_guest;

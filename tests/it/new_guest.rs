@@ -1,0 +1,84 @@
+//! What a new user does first: `wasmill new`, `wasmill build`, `wasmill run`.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::harness::{guest, output_lines, repository, run, wasmill};
+
+#[test]
+fn a_new_guest_passes_its_test_builds_and_runs_as_it_is() {
+    let (_dir, guest) = new_guest();
+    share_what_the_examples_built(&guest);
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["test", "--quiet"]).current_dir(&guest);
+    run(cargo).succeeded();
+    in_guest(&guest, &["build", "job.toml"]).succeeded();
+    in_guest(&guest, &["run", "job.toml"]).succeeded();
+    assert_eq!(visits_in_output(&guest.join("out")), visits_in_sample(&guest.join("data/sample.jsonl")));
+}
+
+#[test]
+fn a_build_that_fails_is_named_with_its_operator() {
+    let (_dir, guest) = new_guest();
+    let manifest = std::fs::read_to_string(guest.join("job.toml")).unwrap();
+    std::fs::write(guest.join("job.toml"), manifest.replace("wasmill build-rust", "exit 7")).unwrap();
+    in_guest(&guest, &["build", "job.toml"]).failed(1, &["`exit 7`, which builds summary, ended badly"]);
+}
+
+#[test]
+fn a_folder_that_is_there_is_left_alone() {
+    let (dir, guest) = new_guest();
+    let manifest = std::fs::read(guest.join("job.toml")).unwrap();
+    in_guest(dir.path(), &["new", "page-visits"]).failed(1, &["page-visits is there already"]);
+    assert_eq!(std::fs::read(guest.join("job.toml")).unwrap(), manifest);
+}
+
+fn new_guest() -> (TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    in_guest(dir.path(), &["new", "page-visits"]).succeeded();
+    let guest = dir.path().join("page-visits");
+    (dir, guest)
+}
+
+fn in_guest(dir: &Path, arguments: &[&str]) -> crate::harness::Ended {
+    let mut command = wasmill(dir);
+    command.args(arguments);
+    run(command)
+}
+
+/// Building the standard library takes a minute: the examples have it already, in the same versions.
+fn share_what_the_examples_built(dir: &Path) {
+    _ = guest("word-count");
+    let examples = repository().join("guest-examples");
+    std::os::unix::fs::symlink(examples.join("target"), dir.join("target")).unwrap();
+    std::fs::copy(examples.join("Cargo.lock"), dir.join("Cargo.lock")).unwrap();
+}
+
+/// For each user, how many visits, and the time of the slowest.
+type Visits = BTreeMap<String, (u64, u64)>;
+
+fn visits_in_sample(file: &Path) -> Visits {
+    let mut visits = Visits::new();
+    for line in std::fs::read_to_string(file).unwrap().lines() {
+        let visit: Value = serde_json::from_str(line).unwrap();
+        let (count, slowest) = visits.entry(visit["user"].as_str().unwrap().to_owned()).or_default();
+        *count += 1;
+        *slowest = (*slowest).max(visit["milliseconds"].as_u64().unwrap());
+    }
+    visits
+}
+
+/// The last line of each user.
+fn visits_in_output(folder: &Path) -> Visits {
+    let mut visits = Visits::new();
+    for line in output_lines(folder) {
+        let summary: Value = serde_json::from_str(&line).unwrap();
+        let figures = (summary["count"].as_u64().unwrap(), summary["slowest_milliseconds"].as_u64().unwrap());
+        visits.insert(summary["user"].as_str().unwrap().to_owned(), figures);
+    }
+    visits
+}

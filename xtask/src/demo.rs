@@ -1,0 +1,195 @@
+//! Runs an example job from the beginning to its end, in a folder of its own, and shows what came out.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, bail, ensure};
+
+use crate::guests;
+use crate::results::{View, show, show_last_lines};
+use crate::workspace::{Profile, Workspace};
+
+const DEFAULT: &str = "flight-delays";
+const ROWS: usize = 10;
+
+/// What is shown of an example's result. Of one without a view, the last lines of each sink are shown.
+const VIEWS: [(&str, View); 4] = [
+    (
+        "flight-delays",
+        View {
+            title: "The carriers with the most flights",
+            sink: "carriers",
+            key: "name",
+            sort_by: "flights",
+            at_least: None,
+            columns: &[
+                ("name", "carrier"),
+                ("flights", "flights"),
+                ("cancelled", "cancelled"),
+                ("mean_minutes", "mean delay (min)"),
+            ],
+        },
+    ),
+    (
+        "flight-delays",
+        View {
+            title: "The aircraft with the worst mean delay, of those with 10 flights or more",
+            sink: "aircraft",
+            key: "name",
+            sort_by: "mean_minutes",
+            at_least: Some(("flights", 10.0)),
+            columns: &[
+                ("name", "aircraft"),
+                ("flights", "flights"),
+                ("mean_minutes", "mean delay (min)"),
+                ("longest_minutes", "longest (min)"),
+            ],
+        },
+    ),
+    (
+        "word-count",
+        View {
+            title: "The most frequent words",
+            sink: "counts",
+            key: "word",
+            sort_by: "count",
+            at_least: None,
+            columns: &[("word", "word"), ("count", "count")],
+        },
+    ),
+    (
+        "bid-stats",
+        View {
+            title: "The auctions with the most bids",
+            sink: "out",
+            key: "auction",
+            sort_by: "count",
+            at_least: None,
+            columns: &[("auction", "auction"), ("count", "bids"), ("maximum", "highest"), ("mean", "mean")],
+        },
+    ),
+];
+
+/// Runs the example that `arguments` name.
+pub fn run(workspace: &Workspace, arguments: &[String]) -> anyhow::Result<()> {
+    let (name, profile) = parse(arguments)?;
+    let manifest = workspace.path("guest-examples").join(name).join("job.toml");
+    ensure!(manifest.is_file(), "there is no example `{name}`; there are {}", examples(workspace)?.join(", "));
+    workspace.build_host(profile)?;
+    guests::build(workspace, profile, &["guest-examples"])?;
+    let folder = fresh_folder(workspace, name)?;
+    let sinks = file_sinks(&manifest, &folder)?;
+    run_job(workspace, profile, &manifest, &folder, &sinks)?;
+    show_results(name, &sinks)?;
+    println!("\nThe whole output lies in {}", folder.display());
+    Ok(())
+}
+
+fn parse(arguments: &[String]) -> anyhow::Result<(&str, Profile)> {
+    let (flags, names): (Vec<&str>, Vec<&str>) =
+        arguments.iter().map(String::as_str).partition(|argument| argument.starts_with('-'));
+    let profile = match flags[..] {
+        [] => Profile::Release,
+        ["--dev"] => Profile::Dev,
+        _ => bail!("`demo` takes --dev only, not {}", flags.join(" ")),
+    };
+    match names[..] {
+        [] => Ok((DEFAULT, profile)),
+        [name] => Ok((name, profile)),
+        _ => bail!("`demo` takes one name, not {}", names.join(" ")),
+    }
+}
+
+fn examples(workspace: &Workspace) -> anyhow::Result<Vec<String>> {
+    let folder = workspace.path("guest-examples");
+    let entries = folder.read_dir().with_context(|| format!("cannot read {}", folder.display()))?;
+    let with_job = entries.flatten().filter(|entry| entry.path().join("job.toml").is_file());
+    let mut names = with_job.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect::<Vec<_>>();
+    names.sort();
+    Ok(names)
+}
+
+/// The demo's own folder, without what an earlier run left in it.
+fn fresh_folder(workspace: &Workspace, name: &str) -> anyhow::Result<PathBuf> {
+    let folder = workspace.target("demo").join(name);
+    if folder.exists() {
+        std::fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))?;
+    }
+    std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    Ok(folder)
+}
+
+/// A sink of the manifest that writes files, and the folder that the demo gives it.
+struct FileSink {
+    name: String,
+    folder: PathBuf,
+}
+
+fn file_sinks(manifest: &Path, folder: &Path) -> anyhow::Result<Vec<FileSink>> {
+    let text = std::fs::read_to_string(manifest).with_context(|| format!("cannot read {}", manifest.display()))?;
+    let table: toml::Table = text.parse().with_context(|| format!("{} is not TOML", manifest.display()))?;
+    let sinks = table.get("sinks").and_then(toml::Value::as_table).into_iter().flatten();
+    let writes_files = |sink: &toml::Value| sink.get("kind").and_then(toml::Value::as_str) == Some("files");
+    let file_sink = |(name, _): (&String, _)| FileSink { name: name.clone(), folder: folder.join("output").join(name) };
+    Ok(sinks.filter(|(_, sink)| writes_files(sink)).map(file_sink).collect())
+}
+
+fn run_job(
+    workspace: &Workspace,
+    profile: Profile,
+    manifest: &Path,
+    folder: &Path,
+    sinks: &[FileSink],
+) -> anyhow::Result<()> {
+    let mut command = Command::new(workspace.wasmill(profile));
+    command.current_dir(workspace.path("")).arg("run").arg(manifest);
+    command.arg("--set").arg(format!("job.state={}", folder.join("state").display()));
+    for sink in sinks {
+        command.arg("--set").arg(format!("sinks.{}.path={}", sink.name, sink.folder.display()));
+    }
+    command.arg("--summary").arg(folder.join("summary.json"));
+    crate::workspace::run(&mut command)
+}
+
+fn show_results(name: &str, sinks: &[FileSink]) -> anyhow::Result<()> {
+    let views = VIEWS.iter().filter(|(example, _)| *example == name).map(|(_, view)| view).collect::<Vec<_>>();
+    for view in &views {
+        let sink = sinks.iter().find(|sink| sink.name == view.sink);
+        let sink = sink.with_context(|| format!("the manifest has no files sink `{}`", view.sink))?;
+        println!("\n{}", show(view, &sink.folder, ROWS)?);
+    }
+    if views.is_empty() {
+        for sink in sinks {
+            println!("\nThe last lines of `{}`\n{}", sink.name, show_last_lines(&sink.folder, ROWS)?);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check_parse(arguments: &[&str], expected: Option<(&str, Profile)>) {
+        let arguments = arguments.iter().map(|&argument| argument.to_owned()).collect::<Vec<_>>();
+        assert_eq!(parse(&arguments).ok(), expected, "{arguments:?}");
+    }
+
+    #[test]
+    fn a_demo_has_a_name_and_a_profile() {
+        check_parse(&[], Some(("flight-delays", Profile::Release)));
+        check_parse(&["word-count", "--dev"], Some(("word-count", Profile::Dev)));
+        check_parse(&["one", "two"], None);
+        check_parse(&["--fast"], None);
+    }
+
+    #[test]
+    fn each_sink_that_writes_files_gets_a_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        let manifest = dir.path().join("job.toml");
+        std::fs::write(&manifest, "[sinks.a]\nkind = \"files\"\n[sinks.b]\nkind = \"stdout\"\n").unwrap();
+        let sinks = file_sinks(&manifest, Path::new("/demo")).unwrap();
+        let folders = sinks.iter().map(|sink| sink.folder.as_path()).collect::<Vec<_>>();
+        assert_eq!(folders, [Path::new("/demo/output/a")]);
+    }
+}

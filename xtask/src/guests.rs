@@ -1,0 +1,46 @@
+//! Builds functions with the host's own `build-rust`, and gets what that needs where it can.
+
+use std::process::Command;
+
+use crate::workspace::{Profile, Workspace, run, succeeds};
+
+const TARGET: &str = "wasm32-unknown-unknown";
+const DEBIAN_PACKAGES: [&str; 3] = ["rustc-web", "cargo-web", "rust-web-src"];
+
+/// Builds the guests in `folders` with the host's program, which must have been built.
+pub fn build(workspace: &Workspace, profile: Profile, folders: &[&str]) -> anyhow::Result<()> {
+    for folder in folders.iter().filter(|folder| workspace.path(folder).join("Cargo.toml").is_file()) {
+        let build_rust = || {
+            let mut command = Command::new(workspace.wasmill(profile));
+            command.current_dir(workspace.path("")).args(["build-rust", folder]);
+            command
+        };
+        if !succeeds(build_rust().arg("--check")) {
+            install_toolchain()?;
+        }
+        run(&mut build_rust())?;
+    }
+    Ok(())
+}
+
+/// Tries what can make a toolchain for WebAssembly appear. Where nothing can, the build itself says what to install.
+fn install_toolchain() -> anyhow::Result<()> {
+    eprintln!("no Rust toolchain for WebAssembly yet: trying `rustup target add {TARGET}`");
+    if succeeds(Command::new("rustup").args(["target", "add", TARGET])) {
+        return Ok(());
+    }
+    if is_root() && succeeds(Command::new("apt-get").arg("--version")) {
+        let apt = || {
+            let mut command = Command::new("apt-get");
+            command.env("DEBIAN_FRONTEND", "noninteractive");
+            command
+        };
+        run(apt().args(["update", "--quiet"]))?;
+        run(apt().args(["install", "--quiet", "--yes", "--no-install-recommends"]).args(DEBIAN_PACKAGES))?;
+    }
+    Ok(())
+}
+
+fn is_root() -> bool {
+    Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout.trim_ascii() == b"0")
+}
