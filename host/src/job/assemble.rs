@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::commit::{Committed, Sealed, commit};
 use super::coordinate::{Coordinator, Events, SealRule};
-use super::read::{SourceSetup, Splits};
+use super::read::{SourceSetup, SplitPosition, Splits};
 use super::summary::{RunFigures, Summary};
 use super::wire::{SinkMailbox, Wiring};
 use super::workers::Workers;
@@ -213,7 +213,10 @@ fn open_sources(
         let source = source_from(&loaded.manifest.sources[&node.name], loaded.directory());
         let source = source.map_err(|error| JobError::source(&node.name, error))?;
         let (router, refusals, meters) = wiring.source(index)?;
-        let positions = last.and_then(|entry| entry.positions.get(&node.name)).cloned().unwrap_or_default();
+        let recorded = last.and_then(|entry| entry.positions.get(&node.name)).cloned().unwrap_or_default();
+        let positions = SplitPosition::read_all(&recorded).map_err(|error| {
+            JobError::Input(format!("source `{}`: its position in the log cannot be read: {error}", node.name))
+        })?;
         sources.push(Arc::new(SourceSetup {
             name: node.name.clone(),
             source,

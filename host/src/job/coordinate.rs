@@ -183,7 +183,7 @@ impl Coordinator {
             collected = self.collect(epoch, last) => collected?,
             Some(error) = events.failures.recv() => return Err(error),
         };
-        let positions = self.sources.iter().map(|source| (source.name.clone(), source.positions.lock().clone())).collect();
+        let positions = self.sources.iter().map(|source| (source.name.clone(), source.recorded())).collect();
         let totals = self.meters.totals(&self.totals_before);
         if !last {
             self.flow.open();

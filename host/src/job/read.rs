@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use serde::{Deserialize, Serialize};
 
 use super::{JobError, Meters, SourceMeters};
 use crate::connector::{BadRecord, ReadOutcome, Source, SplitReader};
@@ -35,7 +36,35 @@ pub(super) struct SourceSetup {
     pub(super) refusals: Refusals,
     pub(super) meters: Arc<SourceMeters>,
     /// The positions that the next seal takes.
-    pub(super) positions: Mutex<BTreeMap<String, Position>>,
+    pub(super) positions: Mutex<BTreeMap<String, SplitPosition>>,
+}
+
+/// Where a split stands, as the log records it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct SplitPosition {
+    /// Behind the last admitted record.
+    at: Position,
+    /// Whether the split had ended there: its file may then be removed.
+    ended: bool,
+}
+
+impl SourceSetup {
+    /// The positions of all splits, for the log.
+    pub(super) fn recorded(&self) -> BTreeMap<String, Position> {
+        let positions = self.positions.lock();
+        let record = |position| serde_json::to_value(position).expect("a position is JSON with a flag");
+        positions.iter().map(|(split, position)| (split.clone(), Position(record(position)))).collect()
+    }
+}
+
+impl SplitPosition {
+    /// The positions that the log holds.
+    pub(super) fn read_all(recorded: &BTreeMap<String, Position>) -> Result<BTreeMap<String, Self>, serde_json::Error> {
+        let read = |(split, position): (&String, &Position)| {
+            Ok((split.clone(), serde_json::from_value(position.0.clone())?))
+        };
+        recorded.iter().map(read).collect()
+    }
 }
 
 /// A split that no thread is working on.
@@ -109,8 +138,8 @@ impl Splits {
     /// A split that was read in part and is gone is an error: its rest would be lost without a word.
     fn check_recorded(&self, source: &SourceSetup) -> Result<(), JobError> {
         let queue = self.queue.lock();
-        for name in source.positions.lock().keys() {
-            if !queue.known.contains(&(source.name.clone(), name.clone())) {
+        for (name, position) in source.positions.lock().iter() {
+            if !position.ended && !queue.known.contains(&(source.name.clone(), name.clone())) {
                 return Err(JobError::Input(format!(
                     "source `{}`: `{name}` was being read at the last checkpoint and is no longer there; put it back, \
                      or start from nothing with a new state directory",
@@ -201,18 +230,19 @@ impl Splits {
         let source = &split.source;
         let failed = |error| JobError::source(&source.name, error);
         if split.reader.is_none() {
-            let position = source.positions.lock().get(&split.name).cloned();
+            let position = source.positions.lock().get(&split.name).map(|position| position.at.clone());
             split.reader = Some(source.source.open(&split.name, position.as_ref()).map_err(failed)?);
         }
         let reader = split.reader.as_mut().expect("opened just above");
         let (mut batch, mut bad) = (Batch::default(), Vec::new());
         let outcome = reader.read(READ_RECORDS_MAX, READ_BYTES_MAX, &mut batch, &mut bad).map_err(failed)?;
         let records = (batch.len() + bad.len()) as u64;
-        if records == 0 {
+        let ended = outcome == ReadOutcome::End;
+        if records == 0 && !ended {
             return Ok(Some(outcome));
         }
         let Some(_admitted) = self.flow.admit(records) else { return Ok(None) };
-        source.positions.lock().insert(split.name.clone(), reader.position());
+        source.positions.lock().insert(split.name.clone(), SplitPosition { at: reader.position(), ended });
         source.meters.bytes_read.lock().insert(split.name.clone(), reader.bytes_read());
         source.meters.records_in.add(records);
         self.meters.first_record.get_or_init(|| self.started.elapsed());

@@ -158,8 +158,10 @@ impl Drop for Feeder {
 impl Inner {
     fn run(&self) {
         while let Some(work) = self.next() {
+            let before = thread_time();
             let fed = std::panic::catch_unwind(AssertUnwindSafe(|| self.feed(&work)))
                 .unwrap_or_else(|_| Err(StateError::Feeder("redb panicked".to_owned())));
+            self.shared.add_feed_cpu(thread_time().saturating_sub(before));
             let mut queue = self.queue.lock();
             match fed {
                 Ok(tables) => {
@@ -243,6 +245,12 @@ impl Inner {
         self.shared.set_durable(epoch);
         Ok(meta.tables)
     }
+}
+
+/// The processor time of this thread.
+fn thread_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 fn failure_of(queue: &Queue) -> Result<(), StateError> {

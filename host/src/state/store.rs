@@ -150,6 +150,7 @@ pub(super) struct Shared {
     backlog_bytes: AtomicU64,
     durable: AtomicU64,
     committed: AtomicU64,
+    feed_cpu_ns: AtomicU64,
 }
 
 impl Shared {
@@ -177,6 +178,11 @@ impl Shared {
     /// Accounts for memory of tables.
     pub(super) fn grow_tables(&self, added: u64, freed: u64) {
         self.tables_bytes.fetch_add(added.wrapping_sub(freed), Ordering::Relaxed);
+    }
+
+    /// Accounts for processor time of the feeder.
+    pub(super) fn add_feed_cpu(&self, time: Duration) {
+        self.feed_cpu_ns.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
     /// The bytes used beside redb's cache.
@@ -252,6 +258,7 @@ impl StateStore {
             backlog_bytes: AtomicU64::new(0),
             durable: AtomicU64::new(recovered.meta.epoch),
             committed: AtomicU64::new(log.committed()),
+            feed_cpu_ns: AtomicU64::new(0),
         });
         let limits = FeedLimits {
             backlog_bytes_max: memory_bytes / BACKLOG_PART,
@@ -337,6 +344,11 @@ impl StateStore {
             redb_cache_bytes: self.shared.redb_cache_bytes,
             budget_bytes: self.shared.memory_bytes,
         }
+    }
+
+    /// The processor time that feeding redb has taken.
+    pub fn feed_cpu(&self) -> Duration {
+        Duration::from_nanos(self.shared.feed_cpu_ns.load(Ordering::Relaxed))
     }
 
     /// The epoch that redb holds durably.
