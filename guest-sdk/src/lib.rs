@@ -52,6 +52,8 @@ mod config;
 mod description;
 mod error;
 mod keys;
+mod scan;
+
 mod record;
 mod table;
 
@@ -73,6 +75,7 @@ pub use crate::description::{Description, Port};
 pub use crate::error::{Reject, StateError};
 pub use crate::output::Buffer;
 pub use crate::record::Record;
+pub use crate::scan::Member;
 pub use crate::table::{Entry, Table};
 
 /// A function over a stream of records. [`export!`] makes a component of it.

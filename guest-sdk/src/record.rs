@@ -5,6 +5,7 @@ use serde::Deserialize;
 use crate::bindings::wasmill::operator::types::Batch;
 use crate::column::NO_TIME;
 use crate::error::Reject;
+use crate::scan::{Member, members};
 
 /// One record. It borrows from the batch that brought it, so it is free to copy.
 #[derive(Debug, Clone, Copy)]
@@ -53,6 +54,24 @@ impl<'a> Record<'a> {
     pub fn json<T: Deserialize<'a>>(&self) -> Result<T, Reject> {
         serde_json::from_slice(self.value)
             .map_err(|error| Reject::new(format_args!("the value is not the JSON that is expected: {error}")))
+    }
+
+    /// The members `names` of the value, a JSON object, each as it is written there. Several times as fast as [`Record::json`] where
+    /// little of a record is needed, because the rest is stepped over, and not looked at behind the last of `names`: broken JSON there goes
+    /// unnoticed. Of several members of one name the first counts; names written with escapes are not recognised.
+    ///
+    /// ```
+    /// # use wasmill_sdk::{Record, Reject};
+    /// fn price(record: Record<'_>) -> Result<u64, Reject> {
+    ///     let [price] = record.members(["price"])?;
+    ///     price.json()
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// When one is missing, and when the value is no JSON object as far as it was scanned.
+    pub fn members<const N: usize>(&self, names: [&str; N]) -> Result<[Member<'a>; N], Reject> {
+        members(self.value, names)
     }
 
     /// The event time in milliseconds since the Unix epoch, if the record has one.

@@ -1,7 +1,7 @@
 //! Count, maximum and mean of the prices bid for each auction: one line of running results for each bid.
 #![warn(missing_docs)]
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use wasmill_sdk::{Config, Context, Description, Fixed, Function, Record, Reject, Table};
 
 wasmill_sdk::fixed! {
@@ -18,13 +18,6 @@ wasmill_sdk::fixed! {
 
 /// What is known of each auction.
 pub const STATS: Table<Fixed<Stats>> = Table::new("stats");
-
-/// The part of a bid that matters here.
-#[derive(Debug, Deserialize)]
-struct Bid {
-    auction: u64,
-    price: u64,
-}
 
 /// A line of output.
 #[derive(Debug, Serialize)]
@@ -49,7 +42,8 @@ impl Function for BidStats {
     }
 
     fn process(&mut self, record: Record<'_>, context: &mut Context) -> Result<(), Reject> {
-        let Bid { auction, price } = record.json()?;
+        let [auction, price] = record.members(["auction", "price"])?;
+        let (auction, price) = (auction.json()?, price.json()?);
         let mut stats = context.state(&STATS)?;
         let total = stats.get().map_or(0, |stats| stats.total).checked_add(price);
         let total = total.ok_or_else(|| Reject::new("the sum of this auction's prices passes 2^64"))?;
