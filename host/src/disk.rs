@@ -4,7 +4,7 @@
 //! what they mean. Nothing is durable before it is synced: a file's content by [`Disk::sync_file`], its name by [`Disk::sync_directory`].
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -27,6 +27,17 @@ pub trait Disk: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// What the system says.
     fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
+
+    /// Up to `length_max` bytes of a file from `offset` on; fewer only at its end.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn read_range(&self, path: &Path, offset: u64, length_max: usize) -> io::Result<Vec<u8>> {
+        let mut content = self.read(path)?;
+        content.drain(..content.len().min(usize::try_from(offset).unwrap_or(usize::MAX)));
+        content.truncate(length_max);
+        Ok(content)
+    }
 
     /// Writes `bytes` at `offset` of an existing or new file.
     ///
@@ -105,6 +116,14 @@ impl Disk for RealDisk {
 
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
         fs::read(path)
+    }
+
+    fn read_range(&self, path: &Path, offset: u64, length_max: usize) -> io::Result<Vec<u8>> {
+        let mut file = File::open(path)?;
+        file.seek(SeekFrom::Start(offset))?;
+        let mut content = Vec::new();
+        file.take(length_max as u64).read_to_end(&mut content)?;
+        Ok(content)
     }
 
     fn write_at(&self, path: &Path, offset: u64, bytes: &[u8]) -> io::Result<()> {
@@ -214,6 +233,9 @@ mod tests {
         RealDisk.write_at(&path, 0, b"abcdef").unwrap();
         RealDisk.write_at(&path, 2, b"XY").unwrap();
         assert_eq!(RealDisk.read(&path).unwrap(), b"abXYef");
+        for (offset, length, expected) in [(0, 2, "ab"), (2, 3, "XYe"), (4, 9, "ef"), (6, 1, ""), (9, 1, "")] {
+            assert_eq!(RealDisk.read_range(&path, offset, length).unwrap(), expected.as_bytes());
+        }
         RealDisk.sync_file(&path).unwrap();
         RealDisk.sync_directory(directory.path()).unwrap();
     }
