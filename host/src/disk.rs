@@ -4,7 +4,7 @@
 //! operating system; [`crash::CrashDisk`] is its double.
 
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -31,6 +31,17 @@ pub trait Disk: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// As the system says.
     fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
+
+    /// Up to `length_max` bytes of a file from `offset` on; fewer only at its end.
+    ///
+    /// # Errors
+    /// As the system says.
+    fn read_range(&self, path: &Path, offset: u64, length_max: usize) -> io::Result<Vec<u8>> {
+        let mut content = self.read(path)?;
+        content.drain(..content.len().min(usize::try_from(offset).unwrap_or(usize::MAX)));
+        content.truncate(length_max);
+        Ok(content)
+    }
 
     /// Writes `bytes` at `offset`, in an existing or a new file.
     ///
@@ -107,6 +118,14 @@ impl Disk for RealDisk {
 
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
         std::fs::read(path)
+    }
+
+    fn read_range(&self, path: &Path, offset: u64, length_max: usize) -> io::Result<Vec<u8>> {
+        let mut file = File::open(path)?;
+        file.seek(SeekFrom::Start(offset))?;
+        let mut content = Vec::new();
+        file.take(length_max as u64).read_to_end(&mut content)?;
+        Ok(content)
     }
 
     fn write_at(&self, path: &Path, offset: u64, bytes: &[u8]) -> io::Result<()> {

@@ -5,7 +5,7 @@
 //! were, and are removed last. Every step may be repeated after a crash within it.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use xxhash_rust::xxh3::Xxh3;
 
@@ -15,6 +15,9 @@ use super::files::{is_output, is_temporary};
 use crate::disk::Disk;
 use crate::epoch::Epoch;
 use crate::epoch::entry::{OpenFile, PreparedFile, SinkSeal};
+
+/// Bytes read at once to check a file.
+const READ_BYTES: usize = 1 << 20;
 
 /// The steps of recovery in one directory.
 pub struct Recovery<'a> {
@@ -98,13 +101,11 @@ impl Recovery<'_> {
 
     fn verify(&self, name: &str, file: &PreparedFile) -> Result<(), ConnectorError> {
         let path = self.directory.join(name);
-        let content = self.disk.read(&path).map_err(|error| io_error("read", &path, error))?;
-        let mut digest = Xxh3::new();
-        digest.update(&content);
-        if content.len() as u64 == file.length && digest.digest() == file.digest {
+        let length = length_of(self.disk, &path)?.unwrap_or(0);
+        if length == file.length && digest_of(self.disk, &path, length)?.digest() == file.digest {
             return Ok(());
         }
-        Err(mismatch(&path, content.len() as u64, file.length))
+        Err(mismatch(&path, length, file.length))
     }
 
     /// Checks that the file which spans epochs holds what the log says.
@@ -173,8 +174,7 @@ impl Recovery<'_> {
     }
 
     fn exists(&self, name: &str) -> Result<bool, ConnectorError> {
-        let path: PathBuf = self.directory.join(name);
-        Ok(self.disk.length(&path).map_err(|error| io_error("look for", &path, error))?.is_some())
+        Ok(length_of(self.disk, &self.directory.join(name))?.is_some())
     }
 }
 
@@ -183,20 +183,41 @@ impl Recovery<'_> {
 /// # Errors
 /// [`ConnectorError::Output`] when they are not what the log says.
 pub fn digest_of_prefix(disk: &dyn Disk, path: &Path, open: &OpenFile) -> Result<Xxh3, ConnectorError> {
-    if disk.length(path).map_err(|error| io_error("look for", path, error))?.is_none() {
+    let Some(length) = length_of(disk, path)? else {
         return Err(ConnectorError::Output(format!(
             "go on writing `{}`: it is not there, but holds output of committed epochs from {} on; restore it, or start the job \
              anew with an empty state directory and another output directory",
             path.display(),
             open.first_epoch
         )));
+    };
+    if length >= open.length {
+        let digest = digest_of(disk, path, open.length)?;
+        if digest.digest() == open.digest {
+            return Ok(digest);
+        }
     }
-    let content = disk.read(path).map_err(|error| io_error("read", path, error))?;
-    let prefix = usize::try_from(open.length).ok().and_then(|length| content.get(..length));
-    let prefix = prefix.ok_or_else(|| mismatch(path, content.len() as u64, open.length))?;
+    Err(mismatch(path, length, open.length))
+}
+
+fn length_of(disk: &dyn Disk, path: &Path) -> Result<Option<u64>, ConnectorError> {
+    disk.length(path).map_err(|error| io_error("look for", path, error))
+}
+
+/// The digest of the first `length` bytes of a file, or of all if it has fewer.
+fn digest_of(disk: &dyn Disk, path: &Path, length: u64) -> Result<Xxh3, ConnectorError> {
     let mut digest = Xxh3::new();
-    digest.update(prefix);
-    if digest.digest() == open.digest { Ok(digest) } else { Err(mismatch(path, content.len() as u64, open.length)) }
+    let mut offset = 0;
+    while offset < length {
+        let wanted = usize::try_from(length - offset).map_or(READ_BYTES, |rest| rest.min(READ_BYTES));
+        let content = disk.read_range(path, offset, wanted).map_err(|error| io_error("read", path, error))?;
+        if content.is_empty() {
+            break;
+        }
+        digest.update(&content);
+        offset += content.len() as u64;
+    }
+    Ok(digest)
 }
 
 fn mismatch(path: &Path, length: u64, expected: u64) -> ConnectorError {

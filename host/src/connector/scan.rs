@@ -34,12 +34,18 @@ impl<'a> Scanner<'a> {
     /// The next byte that is not white space, without passing it.
     #[inline]
     pub fn peek(&mut self) -> Option<u8> {
-        loop {
-            match self.json.get(self.at) {
-                Some(b' ' | b'\t' | b'\n' | b'\r') => self.at += 1,
-                other => return other.copied(),
-            }
+        match self.byte() {
+            Some(byte) if byte > b' ' => Some(byte),
+            None => None,
+            Some(_) => self.peek_behind_space(),
         }
+    }
+
+    fn peek_behind_space(&mut self) -> Option<u8> {
+        while let Some(b' ' | b'\t' | b'\n' | b'\r') = self.byte() {
+            self.at += 1;
+        }
+        self.byte()
     }
 
     /// Passes `byte`, or says what was expected.
@@ -70,6 +76,12 @@ impl<'a> Scanner<'a> {
     #[inline]
     pub fn string(&mut self) -> Result<RawString<'a>, ExtractError> {
         self.expect(b'"', "a string")?;
+        self.string_rest()
+    }
+
+    /// Steps over a string behind its first quote.
+    #[inline]
+    fn string_rest(&mut self) -> Result<RawString<'a>, ExtractError> {
         let start = self.at;
         let mut escaped = false;
         loop {
@@ -96,11 +108,11 @@ impl<'a> Scanner<'a> {
     /// [`ExtractError::Malformed`] when no value stands here; [`ExtractError::TooDeep`] beyond [`DEPTH_MAX`].
     #[inline]
     pub fn value(&mut self) -> Result<&'a [u8], ExtractError> {
-        self.peek();
+        let first = self.peek();
         let start = self.at;
-        match self.json.get(self.at) {
+        match first {
             Some(b'{' | b'[') => self.container()?,
-            _ => self.scalar()?,
+            other => self.scalar(other)?,
         }
         Ok(&self.json[start..self.at])
     }
@@ -121,8 +133,8 @@ impl<'a> Scanner<'a> {
                     depth += 1;
                     true
                 }
-                _ => {
-                    self.scalar()?;
+                other => {
+                    self.scalar(other)?;
                     false
                 }
             };
@@ -154,9 +166,14 @@ impl<'a> Scanner<'a> {
         self.passes(if objects & 1 == 1 { b'}' } else { b']' })
     }
 
-    fn scalar(&mut self) -> Result<(), ExtractError> {
-        match self.peek() {
-            Some(b'"') => self.string().map(drop),
+    /// Steps over what is no array or object and begins with `first`, here.
+    #[inline]
+    fn scalar(&mut self, first: Option<u8>) -> Result<(), ExtractError> {
+        match first {
+            Some(b'"') => {
+                self.at += 1;
+                self.string_rest().map(drop)
+            }
             Some(b'-' | b'0'..=b'9') => self.number(),
             Some(b't') => self.literal(b"true"),
             Some(b'f') => self.literal(b"false"),
@@ -173,6 +190,7 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
+    #[inline]
     fn number(&mut self) -> Result<(), ExtractError> {
         self.at += usize::from(self.byte() == Some(b'-'));
         if self.byte() == Some(b'0') {
@@ -196,12 +214,12 @@ impl<'a> Scanner<'a> {
         }
     }
 
+    #[inline]
     fn digits(&mut self) -> Result<(), ExtractError> {
-        let start = self.at;
-        while matches!(self.byte(), Some(b'0'..=b'9')) {
-            self.at += 1;
-        }
-        if self.at == start { Err(self.malformed("a digit")) } else { Ok(()) }
+        let rest = self.json.get(self.at..).unwrap_or_default();
+        let count = rest.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(rest.len());
+        self.at += count;
+        if count == 0 { Err(self.malformed("a digit")) } else { Ok(()) }
     }
 
     fn escape(&mut self) -> Result<(), ExtractError> {
@@ -217,6 +235,7 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
+    #[inline]
     fn byte(&self) -> Option<u8> {
         self.json.get(self.at).copied()
     }

@@ -138,6 +138,7 @@ fn a_csv_record_is_an_object_of_strings_or_the_line() {
     assert_eq!(seen.bad.len(), 2);
     assert_eq!(seen.bad[0].error, "the record has 2 fields, but the header has 3");
     assert_eq!(seen.bad[0].bytes, b"3,x");
+    assert!(seen.bad[0].place.starts_with("in:6, "), "{}", seen.bad[0].place);
     let raw = csv_of(content, "key = '.'\ncsv-value = 'raw'");
     assert_eq!(raw.values(), ["1,\"a, \"\"b\"\"\nc\",5", "2,,6", "4,é,oops", "5,y,7"]);
     assert_eq!(raw.keys(), raw.values());
