@@ -478,7 +478,7 @@ mod tests {
         disk.sync_directory(Path::new("/d")).unwrap();
         let shapes: BTreeSet<Vec<u8>> =
             (0..200).map(|seed| disk.crash(Unsynced::Torn(seed)).read(Path::new("/d/f")).unwrap()).collect();
-        assert!(shapes.contains(&b"".to_vec()) && shapes.contains(&b"abcdefgh".to_vec()));
+        assert!(shapes.contains(b"".as_slice()) && shapes.contains(b"abcdefgh".as_slice()));
         assert!(shapes.len() > 10, "{shapes:?}");
     }
 

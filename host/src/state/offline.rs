@@ -19,6 +19,9 @@ const REDB_CACHE_BYTES: u64 = 16 << 20;
 /// The changes that redb lacks, by table, partition and key.
 type Overlay = BTreeMap<TableName, BTreeMap<(Partition, Box<[u8]>), Cell>>;
 
+/// Keys with their values.
+pub type Rows = Vec<(Vec<u8>, Vec<u8>)>;
+
 /// A table, for a list of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableInfo {
@@ -127,13 +130,7 @@ impl Reader {
     ///
     /// # Errors
     /// When there is no such table, or redb cannot be read.
-    pub fn scan(
-        &self,
-        table: &str,
-        prefix: &[u8],
-        from: Option<&[u8]>,
-        limit: usize,
-    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>, StateError> {
+    pub fn scan(&self, table: &str, prefix: &[u8], from: Option<&[u8]>, limit: usize) -> Result<Rows, StateError> {
         self.check_table(table)?;
         let start = from.unwrap_or_default().max(prefix);
         let mut found = BTreeMap::new();

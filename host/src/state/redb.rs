@@ -35,6 +35,7 @@ const TABLE_PREFIX: &str = "table/";
 const SCHEMA_BYTES: usize = 4;
 
 type Rows<'a> = TableDefinition<'a, &'static [u8], &'static [u8]>;
+type ReadRows = ::redb::ReadOnlyTable<&'static [u8], &'static [u8]>;
 
 /// Where the file lies.
 #[derive(Debug, Clone)]
@@ -288,7 +289,7 @@ impl Snapshot {
 
     fn scan_range(
         &self,
-        rows: &::redb::ReadOnlyTable<&'static [u8], &'static [u8]>,
+        rows: &ReadRows,
         start: &[u8],
         end: &[u8],
         each: &mut dyn FnMut(Partition, Cell) -> bool,
@@ -311,7 +312,7 @@ impl Snapshot {
         rows.len().map_err(|error| self.failed(error.into()))
     }
 
-    fn open(&self, table: &str) -> Result<Option<::redb::ReadOnlyTable<&'static [u8], &'static [u8]>>, StateError> {
+    fn open(&self, table: &str) -> Result<Option<ReadRows>, StateError> {
         match self.transaction.open_table(Rows::new(&table_name(table))) {
             Ok(rows) => Ok(Some(rows)),
             Err(TableError::TableDoesNotExist(_)) => Ok(None),
