@@ -27,7 +27,7 @@ pub struct View {
 pub fn show(view: &View, folder: &Path, rows: usize) -> anyhow::Result<String> {
     let records = arrange(view, last_per_key(&read(folder)?, view.key)?);
     let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_header(view.columns.iter().map(|(_, heading)| *heading));
+    table.load_style(presets::UTF8_BORDERS_ONLY).set_header(view.columns.iter().map(|(_, heading)| *heading));
     for record in records.iter().take(rows) {
         table.add_row(view.columns.iter().map(|(field, _)| text_of(&record[*field])));
     }
