@@ -118,8 +118,8 @@ mod tests {
         std::fs::write(dir.path().join("part-1"), line("tea", 1) + &line("rare", 1) + &line("ale", 2)).unwrap();
         std::fs::write(dir.path().join(".part-3.tmp"), line("tea", 100)).unwrap();
         let shown = show(&VIEW, dir.path(), 10).unwrap();
-        let words = shown.lines().filter_map(|line| line.split_whitespace().next());
-        let words = words.filter(|word| word.chars().all(char::is_alphabetic)).collect::<Vec<_>>();
+        let is_word = |text: &&str| text.chars().all(char::is_alphabetic);
+        let words = shown.lines().filter_map(|line| line.split_whitespace().find(is_word)).collect::<Vec<_>>();
         assert_eq!(words, ["Words", "word", "cup", "ale", "tea"], "{shown}");
         assert!(shown.starts_with("Words (3 in all)\n"), "{shown}");
     }
