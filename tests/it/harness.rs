@@ -14,6 +14,10 @@ use tempfile::TempDir;
 
 /// How long a command may take unless a test says otherwise. Generous: it is there to end a hanging test, not to measure.
 pub const TIME_LIMIT: Duration = Duration::from_secs(120);
+/// The same for a command that may have to compile crates.
+pub const COMPILE_LIMIT: Duration = Duration::from_secs(900);
+/// How long a killed command's children may keep its output open.
+const GRACE: Duration = Duration::from_secs(5);
 
 /// The root of the repository.
 pub fn repository() -> &'static Path {
@@ -39,8 +43,8 @@ pub fn wasmill(dir: &Path) -> Command {
 }
 
 /// Runs any command to its end.
-pub fn run(command: Command) -> Ended {
-    Running::start(command, TIME_LIMIT, None).wait()
+pub fn run(command: Command, limit: Duration) -> Ended {
+    Running::start(command, limit, None).wait()
 }
 
 /// The visible files of a files sink, in the order of their names. None where the folder is missing.
@@ -194,7 +198,7 @@ impl Running {
         let left = || self.deadline.saturating_duration_since(Instant::now());
         let (Ok(stdout), Ok(stderr)) = (self.stdout.recv_timeout(left()), self.stderr.recv_timeout(left())) else {
             _ = self.child.kill();
-            let told = self.stderr.recv().map(|bytes| text(&bytes)).unwrap_or_default();
+            let told = self.stderr.recv_timeout(GRACE).map(|bytes| text(&bytes)).unwrap_or_default();
             panic!("{} did not end within its time limit; it said:\n{told}", self.shown);
         };
         let status = self.child.wait().expect("the process can be waited for");

@@ -7,15 +7,16 @@ use std::process::Command;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::harness::{guest, output_lines, repository, run, wasmill};
+use crate::harness::{COMPILE_LIMIT, Ended, guest, output_lines, repository, run, wasmill};
 
 #[test]
 fn a_new_guest_passes_its_test_builds_and_runs_as_it_is() {
     let (_dir, guest) = new_guest();
     share_what_the_examples_built(&guest);
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["test", "--quiet"]).current_dir(&guest);
-    run(cargo).succeeded();
+    // A target directory set for the outer cargo may be locked by it.
+    cargo.args(["test", "--quiet"]).current_dir(&guest).env_remove("CARGO_TARGET_DIR");
+    run(cargo, COMPILE_LIMIT).succeeded();
     in_guest(&guest, &["build", "job.toml"]).succeeded();
     in_guest(&guest, &["run", "job.toml"]).succeeded();
     assert_eq!(visits_in_output(&guest.join("out")), visits_in_sample(&guest.join("data/sample.jsonl")));
@@ -44,10 +45,10 @@ fn new_guest() -> (TempDir, PathBuf) {
     (dir, guest)
 }
 
-fn in_guest(dir: &Path, arguments: &[&str]) -> crate::harness::Ended {
+fn in_guest(dir: &Path, arguments: &[&str]) -> Ended {
     let mut command = wasmill(dir);
     command.args(arguments);
-    run(command)
+    run(command, COMPILE_LIMIT)
 }
 
 /// Building the standard library takes a minute: the examples have it already, in the same versions.

@@ -1,9 +1,14 @@
 //! Builds functions with the host's own `build-rust`, and gets what that needs where it can.
 
+use std::path::Path;
 use std::process::Command;
+
+use anyhow::Context;
 
 use crate::workspace::{Profile, Workspace, run, succeeds};
 
+/// The workspace whose target directory the others use as well, so that the standard library is built once.
+const FIRST: &str = "guest-examples";
 const TARGET: &str = "wasm32-unknown-unknown";
 const DEBIAN_PACKAGES: [&str; 3] = ["rustc-web", "cargo-web", "rust-web-src"];
 
@@ -15,10 +20,23 @@ pub fn build(workspace: &Workspace, profile: Profile, folders: &[&str]) -> anyho
             command.current_dir(workspace.path("")).args(["build-rust", folder]);
             command
         };
+        if *folder != FIRST {
+            share_target(&workspace.path(FIRST).join("target"), &workspace.path(folder).join("target"))?;
+        }
         if !succeeds(build_rust().arg("--check")) {
             install_toolchain()?;
         }
         run(&mut build_rust())?;
+    }
+    Ok(())
+}
+
+/// Makes `own` a link to `shared`, unless it is there already.
+fn share_target(shared: &Path, own: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(shared).with_context(|| format!("cannot make {}", shared.display()))?;
+    #[cfg(unix)]
+    if own.symlink_metadata().is_err() {
+        std::os::unix::fs::symlink(shared, own).with_context(|| format!("cannot make the link {}", own.display()))?;
     }
     Ok(())
 }

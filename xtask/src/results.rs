@@ -27,7 +27,7 @@ pub struct View {
 pub fn show(view: &View, folder: &Path, rows: usize) -> anyhow::Result<String> {
     let records = arrange(view, last_per_key(&read(folder)?, view.key)?);
     let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_header(view.columns.iter().map(|(_, heading)| *heading));
+    table.load_style(presets::UTF8_BORDERS_ONLY).set_header(view.columns.iter().map(|(_, heading)| *heading));
     for record in records.iter().take(rows) {
         table.add_row(view.columns.iter().map(|(field, _)| text_of(&record[*field])));
     }
@@ -118,8 +118,8 @@ mod tests {
         std::fs::write(dir.path().join("part-1"), line("tea", 1) + &line("rare", 1) + &line("ale", 2)).unwrap();
         std::fs::write(dir.path().join(".part-3.tmp"), line("tea", 100)).unwrap();
         let shown = show(&VIEW, dir.path(), 10).unwrap();
-        let words = shown.lines().filter_map(|line| line.split_whitespace().next());
-        let words = words.filter(|word| word.chars().all(char::is_alphabetic)).collect::<Vec<_>>();
+        let is_word = |text: &&str| text.chars().all(char::is_alphabetic);
+        let words = shown.lines().filter_map(|line| line.split_whitespace().find(is_word)).collect::<Vec<_>>();
         assert_eq!(words, ["Words", "word", "cup", "ale", "tea"], "{shown}");
         assert!(shown.starts_with("Words (3 in all)\n"), "{shown}");
     }

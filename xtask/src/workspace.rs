@@ -21,7 +21,9 @@ pub struct Workspace {
 
 impl Workspace {
     pub fn find() -> anyhow::Result<Self> {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask lies in the workspace")?;
+        // Set by `cargo run`; the path at compile time would be wrong once the repository is moved.
+        let package = std::env::var_os("CARGO_MANIFEST_DIR").context("run this as `cargo xtask`")?;
+        let root = Path::new(&package).parent().context("xtask lies in the workspace")?;
         // This program is `TARGET/PROFILE/xtask`, wherever the user's configuration puts TARGET.
         let program = std::env::current_exe().context("cannot tell where xtask lies")?;
         let target = program.parent().and_then(Path::parent).context("xtask lies in a target directory")?;

@@ -46,8 +46,7 @@ pub fn count(input: &Batch, chosen: &[usize]) -> Result<(), String> {
 }
 
 fn stored_counts<'a>(keys: &[&'a [u8]]) -> Result<HashMap<&'a [u8], u64>, String> {
-    let stored =
-        state::get_many(COUNTS, &column(keys)).map_err(|error| format!("get-many was refused: {error:?}"))?;
+    let stored = state::get_many(COUNTS, &column(keys)).map_err(|error| format!("get-many was refused: {error:?}"))?;
     let mut counts = HashMap::new();
     for ((key, item), present) in keys.iter().zip(items(&stored.items)).zip(&stored.present) {
         if *present == 1 {
