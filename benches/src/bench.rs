@@ -114,7 +114,7 @@ impl Bench {
         Ok(path)
     }
 
-    /// A component that `cargo xtask guests` built, by its crate's name with underscores.
+    /// The component of an example function, by its crate's name with underscores.
     ///
     /// # Errors
     /// When it was not built.
@@ -154,11 +154,12 @@ impl Bench {
         process::run(&mut command, &self.out("yardstick.log"), limit(self.records))
     }
 
+    /// Where `wasmill build-rust` leaves the component of a crate.
     fn guest(&self, workspace: &str, name: &str) -> Result<PathBuf> {
         let target = self.root.join(workspace).join("target/wasm32-unknown-unknown/release");
         let path = target.join(format!("{name}.wasm"));
         if !path.is_file() {
-            bail!("there is no {}; build it with `cargo xtask guests`", path.display());
+            bail!("there is no {}; `cargo xtask bench` builds it", path.display());
         }
         Ok(path)
     }

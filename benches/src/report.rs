@@ -93,7 +93,7 @@ impl Figure {
 
     /// The figure in one line, in columns.
     pub fn line(&self) -> String {
-        let value = self.value.map_or_else(|| "-".to_owned(), |value| number(value));
+        let value = self.value.map_or_else(|| "-".to_owned(), number);
         let ratio = self.ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}x"));
         let target = match self.target {
             None => String::new(),

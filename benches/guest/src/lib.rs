@@ -12,7 +12,7 @@ use std::cell::Cell;
 wit_bindgen::generate!({ path: "../../wit", world: "operator" });
 
 use wasmill::operator::description::Table;
-use wasmill::operator::types::{Batch, Column};
+use wasmill::operator::types::Column;
 use wasmill::operator::{output, state};
 
 const HELD: &str = "held";
