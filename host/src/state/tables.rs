@@ -18,8 +18,8 @@ use crate::epoch::entry::{Cell, PartitionDelta, TableDelta, TableName};
 use crate::key::{KeyHash, Partition};
 use crate::record::Column;
 
-/// The slots that one call of [`TaskTables::maintain`] walks over: about half a millisecond under the lock.
-const SWEEP_SLICE_SLOTS: usize = 4096;
+/// The places that one call of [`TaskTables::maintain`] walks over: about half a millisecond under the lock.
+const SWEEP_SLICE_PLACES: usize = 4096;
 /// Tombstones are swept when there are at least this many, and they are a quarter of all cells.
 const SWEEP_TOMBSTONES_MIN: usize = 1024;
 
@@ -77,7 +77,7 @@ struct Maps {
     complete: bool,
     /// Batches applied so far. What was read from redb is kept only if this has not moved meanwhile: it may be out of date otherwise.
     applied: u64,
-    /// Where the sweep stands: a map and a slot in it.
+    /// Where the sweep stands: a map and a place in it.
     hand: (usize, usize),
 }
 
@@ -303,7 +303,7 @@ impl TaskTables {
         let mut evicted = Vec::new();
         let mut maps = self.locked.write();
         let Maps { maps: all, complete, hand, .. } = &mut *maps;
-        let mut steps = SWEEP_SLICE_SLOTS;
+        let mut steps = SWEEP_SLICE_PLACES;
         for _ in 0..=all.len() {
             let Some(map) = all.get_mut(hand.0) else {
                 *hand = (0, 0);
@@ -311,7 +311,7 @@ impl TaskTables {
             };
             let end = map.sweep(hand.1, steps, durable, sweep, &mut evicted);
             steps -= end.saturating_sub(hand.1);
-            *hand = if end >= map.slots() { (hand.0 + 1, 0) } else { (hand.0, end) };
+            *hand = if end >= map.places() { (hand.0 + 1, 0) } else { (hand.0, end) };
             if steps == 0 {
                 break;
             }
