@@ -150,6 +150,8 @@ pub(super) struct Shared {
     backlog_bytes: AtomicU64,
     durable: AtomicU64,
     committed: AtomicU64,
+    /// Held as long as redb is open, by whomever.
+    _lock: Option<DirectoryLock>,
 }
 
 impl Shared {
@@ -206,7 +208,6 @@ pub struct StateStore {
     feeder: Feeder,
     clock: Clock,
     stored: BTreeMap<TableName, BTreeSet<u32>>,
-    _lock: Option<DirectoryLock>,
 }
 
 impl StateStore {
@@ -252,6 +253,7 @@ impl StateStore {
             backlog_bytes: AtomicU64::new(0),
             durable: AtomicU64::new(recovered.meta.epoch),
             committed: AtomicU64::new(log.committed()),
+            _lock: lock,
         });
         let limits = FeedLimits {
             backlog_bytes_max: memory_bytes / BACKLOG_PART,
@@ -260,7 +262,7 @@ impl StateStore {
         };
         let clock = options.clock;
         let feeder = Feeder::start(shared.clone(), limits, clock.clone(), recovered.meta.tables, recovered.unfed)?;
-        let store = Arc::new(Self { shared, feeder, clock, stored: recovered.tables.clone(), _lock: lock });
+        let store = Arc::new(Self { shared, feeder, clock, stored: recovered.tables.clone() });
         Ok(Opened {
             committer: Committer { log, store: store.clone() },
             store,
