@@ -25,6 +25,8 @@ const REDB_CACHE_BYTES_MIN: u64 = 1 << 20;
 const REDB_CACHE_BYTES_MAX: u64 = 256 << 20;
 /// redb is fed when what waits for it takes this part of the memory.
 const BACKLOG_PART: u64 = 4;
+/// redb is fed when the oldest epoch that waits is this old, unless the caller says otherwise. A key that changes again meanwhile is written once.
+const FEED_AGE: Duration = Duration::from_secs(15);
 /// Memory is full when it is over budget by this part of it.
 const FULL_PART: u64 = 8;
 
@@ -51,7 +53,7 @@ impl Default for OpenOptions {
             partitions: 128,
             memory_bytes: 1 << 30,
             retained: 1,
-            feed_age: Duration::from_secs(10),
+            feed_age: FEED_AGE,
             clock: Clock::system(),
             double: None,
         }

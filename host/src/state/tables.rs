@@ -247,16 +247,11 @@ impl TaskTables {
         &self,
         writes: impl IntoIterator<Item = Write<'a>>,
     ) -> Result<Vec<(Place, Option<Cell>)>, TablesError> {
-        let mut joined = Vec::new();
+        let mut buffer = Vec::new();
         let prepare_one = |(index, write): (usize, Write<'a>)| {
             self.check_table(write.table)?;
             let place = self.place(write.table, write.key, index)?;
-            joined.clear();
-            joined.extend_from_slice(write.key);
-            joined.extend_from_slice(write.value.unwrap_or_default());
-            let key_length = u32::try_from(write.key.len()).expect("a key is an item of a column: less than 4 GiB");
-            let cell = Cell::from_joined(&joined, key_length, write.value.is_some());
-            Ok((place, cell))
+            Ok((place, Some(Cell::new_in(&mut buffer, write.key, write.value))))
         };
         writes.into_iter().enumerate().map(prepare_one).collect()
     }
