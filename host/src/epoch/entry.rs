@@ -32,9 +32,19 @@ impl Cell {
     /// # Panics
     /// When the key is 4 GiB long or longer; keys come in columns, which are shorter.
     pub fn new(key: &[u8], value: Option<&[u8]>) -> Self {
+        Self::new_in(&mut Vec::with_capacity(key.len() + value.map_or(0, <[u8]>::len)), key, value)
+    }
+
+    /// [`Cell::new`] with a buffer to join key and value in, for making many cells one after another.
+    ///
+    /// # Panics
+    /// As [`Cell::new`].
+    pub fn new_in(buffer: &mut Vec<u8>, key: &[u8], value: Option<&[u8]>) -> Self {
         let key_length = u32::try_from(key.len()).expect("a key is an item of a column, which holds less than 4 GiB");
-        let value_bytes = value.unwrap_or_default();
-        Self { bytes: Arc::from([key, value_bytes].concat()), key_length, present: value.is_some() }
+        buffer.clear();
+        buffer.extend_from_slice(key);
+        buffer.extend_from_slice(value.unwrap_or_default());
+        Self { bytes: Arc::from(buffer.as_slice()), key_length, present: value.is_some() }
     }
 
     /// A cell from the bytes of its key and, behind them, of its value, as they lie in a log entry; `None` where the key would be

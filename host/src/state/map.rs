@@ -1,4 +1,4 @@
-//! One partition of one table in memory: an index of small entries over a list of slots.
+//! One partition of one table in memory: a hash table of slots.
 //!
 //! Maps are small (a table's keys are spread over its partitions), so that growing one never pauses a task for long. What changed in the open
 //! epoch is listed beside the slots as it happens; sealing takes that list and looks at nothing else. This file knows nothing of locks,
@@ -7,6 +7,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 
 use crate::epoch::Epoch;
 use crate::epoch::entry::Cell;
@@ -30,22 +31,27 @@ impl SlotHash {
     }
 }
 
-#[derive(Debug, Clone, Copy)]
-struct IndexEntry {
-    hash: SlotHash,
-    slot: u32,
-}
-
-/// A key's place. `cell` is `None` while the slot is free.
+/// A key's place. Slots lie in the hash table itself: one look less into memory than an index over a list of them.
 #[derive(Debug)]
 struct Slot {
-    cell: Option<Cell>,
+    cell: Cell,
     /// The epoch that wrote it, or [`CLEAN`].
     epoch: Epoch,
+    hash: SlotHash,
     /// Where it stands in the list of changes, while `epoch` is the open one.
     change: u32,
     /// Whether it was used since the sweep last came by.
     used: AtomicBool,
+}
+
+impl Slot {
+    fn clean(hash: SlotHash, cell: Cell, epoch: Epoch) -> Self {
+        Self { cell, epoch, hash, change: 0, used: AtomicBool::new(false) }
+    }
+
+    fn holds(&self, hash: SlotHash, key: &[u8]) -> bool {
+        self.hash == hash && self.cell.key() == key
+    }
 }
 
 /// What the sweep may take.
@@ -60,9 +66,7 @@ pub(super) enum Sweep {
 /// One partition of one table.
 #[derive(Debug, Default)]
 pub(super) struct PartitionMap {
-    index: HashTable<IndexEntry>,
-    slots: Vec<Slot>,
-    free: Vec<u32>,
+    slots: HashTable<Slot>,
     changes: Vec<Cell>,
     tombstones: usize,
 }
@@ -70,70 +74,77 @@ pub(super) struct PartitionMap {
 impl PartitionMap {
     /// The keys in memory, tombstones included.
     pub(super) fn len(&self) -> usize {
-        self.index.len()
+        self.slots.len()
     }
 
     pub(super) fn tombstones(&self) -> usize {
         self.tombstones
     }
 
-    /// The number of slots, free ones included: what a sweep walks over.
-    pub(super) fn slots(&self) -> usize {
-        self.slots.len()
+    /// The number of places for slots, free ones included: what a sweep walks over.
+    pub(super) fn places(&self) -> usize {
+        self.slots.num_buckets()
     }
 
     /// The cell of `key`, if it is in memory. A tombstone is a cell, too.
     pub(super) fn get(&self, hash: SlotHash, key: &[u8]) -> Option<&Cell> {
-        let slot = &self.slots[self.find(hash, key)? as usize];
+        let slot = self.slots.find(hash.spread(), |slot| slot.holds(hash, key))?;
         if !slot.used.load(Ordering::Relaxed) {
             slot.used.store(true, Ordering::Relaxed);
         }
-        slot.cell.as_ref()
+        Some(&slot.cell)
     }
 
     /// Puts a write of the open epoch in place. Returns the cell that it replaces, for the caller to drop where no lock is held.
     pub(super) fn write(&mut self, hash: SlotHash, cell: Cell, open: Epoch) -> Option<Cell> {
         self.tombstones += usize::from(!cell.is_present());
-        let Some(slot) = self.find(hash, cell.key()) else {
-            let change = self.list_change(cell.clone());
-            self.insert(hash, Slot { cell: Some(cell), epoch: open, change, used: AtomicBool::new(true) });
-            return None;
-        };
-        if self.slots[slot as usize].epoch == open {
-            self.changes[self.slots[slot as usize].change as usize] = cell.clone();
-        } else {
-            self.slots[slot as usize].change = self.list_change(cell.clone());
+        let entry = self.slots.entry(hash.spread(), |slot| slot.holds(hash, cell.key()), |slot| slot.hash.spread());
+        match entry {
+            Entry::Occupied(mut entry) => {
+                let slot = entry.get_mut();
+                if slot.epoch == open {
+                    self.changes[slot.change as usize] = cell.clone();
+                } else {
+                    slot.change = list_change(&mut self.changes, cell.clone());
+                }
+                slot.epoch = open;
+                *slot.used.get_mut() = true;
+                let replaced = std::mem::replace(&mut slot.cell, cell);
+                self.tombstones -= usize::from(!replaced.is_present());
+                Some(replaced)
+            }
+            Entry::Vacant(entry) => {
+                let change = list_change(&mut self.changes, cell.clone());
+                entry.insert(Slot { cell, epoch: open, hash, change, used: AtomicBool::new(true) });
+                None
+            }
         }
-        let slot = &mut self.slots[slot as usize];
-        slot.epoch = open;
-        *slot.used.get_mut() = true;
-        let replaced = slot.cell.replace(cell);
-        self.tombstones -= usize::from(replaced.as_ref().is_some_and(|cell| !cell.is_present()));
-        replaced
     }
 
     /// Puts a cell of redb's in place, unless there is one; returns whether there was none.
     pub(super) fn insert_clean(&mut self, hash: SlotHash, cell: Cell) -> bool {
-        if self.find(hash, cell.key()).is_some() {
-            return false;
-        }
+        let entry = self.slots.entry(hash.spread(), |slot| slot.holds(hash, cell.key()), |slot| slot.hash.spread());
+        let Entry::Vacant(entry) = entry else { return false };
         self.tombstones += usize::from(!cell.is_present());
-        self.insert(hash, Slot { cell: Some(cell), epoch: CLEAN, change: 0, used: AtomicBool::new(false) });
+        entry.insert(Slot::clean(hash, cell, CLEAN));
         true
     }
 
     /// Puts a cell of a committed epoch in place that redb may lack. Epochs come in their order. Returns the cell that it replaces.
     pub(super) fn insert_committed(&mut self, hash: SlotHash, cell: Cell, epoch: Epoch) -> Option<Cell> {
         self.tombstones += usize::from(!cell.is_present());
-        let Some(slot) = self.find(hash, cell.key()) else {
-            self.insert(hash, Slot { cell: Some(cell), epoch, change: 0, used: AtomicBool::new(false) });
-            return None;
-        };
-        let slot = &mut self.slots[slot as usize];
-        slot.epoch = epoch;
-        let replaced = slot.cell.replace(cell);
-        self.tombstones -= usize::from(replaced.as_ref().is_some_and(|cell| !cell.is_present()));
-        replaced
+        let entry = self.slots.entry(hash.spread(), |slot| slot.holds(hash, cell.key()), |slot| slot.hash.spread());
+        match entry {
+            Entry::Occupied(mut entry) => {
+                let replaced = std::mem::replace(entry.get_mut(), Slot::clean(hash, cell, epoch)).cell;
+                self.tombstones -= usize::from(!replaced.is_present());
+                Some(replaced)
+            }
+            Entry::Vacant(entry) => {
+                entry.insert(Slot::clean(hash, cell, epoch));
+                None
+            }
+        }
     }
 
     /// What changed since the last call, each key once, with its last value.
@@ -141,8 +152,8 @@ impl PartitionMap {
         std::mem::take(&mut self.changes)
     }
 
-    /// Walks over up to `steps` slots from `hand` on, and moves out what may go: cells whose epoch is at most `durable`, redb's. Returns where the walk ended;
-    /// at [`PartitionMap::slots`] it is through.
+    /// Walks over up to `steps` places from `hand` on, and moves out what may go: cells whose epoch is at most `durable`, redb's. Returns where the walk
+    /// ended; at [`PartitionMap::places`] it is through.
     pub(super) fn sweep(
         &mut self,
         hand: usize,
@@ -151,66 +162,37 @@ impl PartitionMap {
         sweep: Sweep,
         evicted: &mut Vec<Cell>,
     ) -> usize {
-        let end = self.slots.len().min(hand.saturating_add(steps));
+        let end = self.places().min(hand.saturating_add(steps));
         for place in hand..end {
-            let slot = &mut self.slots[place];
-            let Some(cell) = &slot.cell else { continue };
-            if slot.epoch > durable || (sweep == Sweep::Tombstones && cell.is_present()) {
+            let Ok(mut entry) = self.slots.get_bucket_entry(place) else { continue };
+            let slot = entry.get_mut();
+            if slot.epoch > durable || (sweep == Sweep::Tombstones && slot.cell.is_present()) {
                 continue;
             }
             if std::mem::take(slot.used.get_mut()) {
                 continue;
             }
-            let cell = slot.cell.take().expect("looked at above");
+            let cell = entry.remove().0.cell;
             self.tombstones -= usize::from(!cell.is_present());
-            self.forget(place as u32, SlotHash::of(KeyHash::of(cell.key())));
             evicted.push(cell);
         }
         end
     }
-
-    fn find(&self, hash: SlotHash, key: &[u8]) -> Option<u32> {
-        let is_key = |entry: &IndexEntry| {
-            entry.hash == hash && self.slots[entry.slot as usize].cell.as_ref().is_some_and(|cell| cell.key() == key)
-        };
-        self.index.find(hash.spread(), is_key).map(|entry| entry.slot)
-    }
-
-    fn insert(&mut self, hash: SlotHash, slot: Slot) {
-        let place = match self.free.pop() {
-            Some(place) => {
-                self.slots[place as usize] = slot;
-                place
-            }
-            None => {
-                self.slots.push(slot);
-                u32::try_from(self.slots.len() - 1).expect("memory ends before 2^32 keys of one partition")
-            }
-        };
-        self.index.insert_unique(hash.spread(), IndexEntry { hash, slot: place }, |entry| entry.hash.spread());
-    }
-
-    fn forget(&mut self, place: u32, hash: SlotHash) {
-        if let Ok(entry) = self.index.find_entry(hash.spread(), |entry| entry.slot == place) {
-            entry.remove();
-        }
-        self.free.push(place);
-    }
-
-    fn list_change(&mut self, cell: Cell) -> u32 {
-        self.changes.push(cell);
-        u32::try_from(self.changes.len() - 1).expect("memory ends before 2^32 keys of one partition")
-    }
 }
 
-/// The memory that a cell takes in a map, in bytes: its allocation (with the two counters of a shared one, rounded up as allocators do), its slot, and
-/// its share of an index that is two thirds full.
+fn list_change(changes: &mut Vec<Cell>, cell: Cell) -> u32 {
+    changes.push(cell);
+    u32::try_from(changes.len() - 1).expect("memory ends before 2^32 keys of one partition")
+}
+
+/// The memory that a cell takes in a map, in bytes: its allocation (with the two counters of a shared one, rounded up as allocators do), and its slot
+/// in a hash table that is two thirds full.
 pub(super) fn memory_of(cell: &Cell) -> u64 {
     const COUNTERS: usize = 16;
     const ALLOCATOR: usize = 8;
-    const INDEX: usize = (size_of::<IndexEntry>() + 1) * 3 / 2;
+    const SLOT: usize = (size_of::<Slot>() + 1) * 3 / 2;
     let allocation = (cell.joined().len() + COUNTERS + ALLOCATOR).next_multiple_of(16);
-    (allocation + size_of::<Slot>() + INDEX) as u64
+    (allocation + SLOT) as u64
 }
 
 #[cfg(test)]
@@ -260,12 +242,12 @@ mod tests {
         map.insert_clean(hash(b"gone"), Cell::new(b"gone", None));
         map.get(hash(b"used"), b"used");
         let mut evicted = Vec::new();
-        assert_eq!(map.sweep(0, 100, 3, Sweep::Tombstones, &mut evicted), 4);
+        assert_eq!(map.sweep(0, 100, 3, Sweep::Tombstones, &mut evicted), map.places());
         assert_eq!(evicted, [Cell::new(b"gone", None)]);
         map.sweep(0, 100, 3, Sweep::Everything, &mut evicted);
         assert_eq!(evicted[1..], [Cell::new(b"old", Some(b"1"))]);
         assert!(map.get(hash(b"old"), b"old").is_none());
         write(&mut map, b"next", Some(b"2"), 9);
-        assert_eq!((map.slots(), map.len()), (4, 3));
+        assert_eq!(map.len(), 3);
     }
 }

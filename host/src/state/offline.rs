@@ -54,7 +54,7 @@ impl Reader {
     pub fn open(dir: &Path) -> Result<Self, StateError> {
         let paths = Paths::new(dir);
         let absent = || StateError::Absent { path: dir.to_owned() };
-        if !dir.is_dir() {
+        if !paths.lock.exists() && !paths.identity.exists() {
             return Err(absent());
         }
         let lock = DirectoryLock::take(&paths)?;

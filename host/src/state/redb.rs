@@ -245,7 +245,7 @@ impl Snapshot {
         wanted: impl Iterator<Item = (Partition, &'k [u8])>,
     ) -> Result<Vec<Cell>, StateError> {
         let rows = self.open(table)?;
-        let mut row = Vec::new();
+        let (mut row, mut buffer) = (Vec::new(), Vec::new());
         let get = |(partition, key): (Partition, &[u8])| {
             row_key(&mut row, partition, key);
             let found = match &rows {
@@ -253,7 +253,7 @@ impl Snapshot {
                 None => None,
             };
             match found {
-                Some(value) => Ok(Cell::new(key, Some(self.value_of(value.value())?))),
+                Some(value) => Ok(Cell::new_in(&mut buffer, key, Some(self.value_of(value.value())?))),
                 None => Ok(Cell::new(key, None)),
             }
         };
@@ -294,12 +294,13 @@ impl Snapshot {
         end: &[u8],
         each: &mut dyn FnMut(Partition, Cell) -> bool,
     ) -> Result<bool, StateError> {
+        let mut buffer = Vec::new();
         for row in rows.range::<&[u8]>(start..end).map_err(|error| self.failed(error.into()))? {
             let (key, value) = row.map_err(|error| self.failed(error.into()))?;
             let (partition, key) =
                 key.value().split_at_checked(2).ok_or_else(|| damaged(&self.path, "a key has no partition"))?;
             let partition = Partition(u16::from_be_bytes([partition[0], partition[1]]));
-            if !each(partition, Cell::new(key, Some(self.value_of(value.value())?))) {
+            if !each(partition, Cell::new_in(&mut buffer, key, Some(self.value_of(value.value())?))) {
                 return Ok(false);
             }
         }

@@ -25,6 +25,8 @@ const REDB_CACHE_BYTES_MIN: u64 = 1 << 20;
 const REDB_CACHE_BYTES_MAX: u64 = 256 << 20;
 /// redb is fed when what waits for it takes this part of the memory.
 const BACKLOG_PART: u64 = 4;
+/// redb is fed when the oldest epoch that waits is this old, unless the caller says otherwise. A key that changes again meanwhile is written once.
+const FEED_AGE: Duration = Duration::from_secs(15);
 /// Memory is full when it is over budget by this part of it.
 const FULL_PART: u64 = 8;
 
@@ -51,7 +53,7 @@ impl Default for OpenOptions {
             partitions: 128,
             memory_bytes: 1 << 30,
             retained: 1,
-            feed_age: Duration::from_secs(10),
+            feed_age: FEED_AGE,
             clock: Clock::system(),
             double: None,
         }
@@ -151,6 +153,8 @@ pub(super) struct Shared {
     durable: AtomicU64,
     committed: AtomicU64,
     feed_cpu_ns: AtomicU64,
+    /// Held as long as redb is open, by whomever.
+    _lock: Option<DirectoryLock>,
 }
 
 impl Shared {
@@ -212,7 +216,6 @@ pub struct StateStore {
     feeder: Feeder,
     clock: Clock,
     stored: BTreeMap<TableName, BTreeSet<u32>>,
-    _lock: Option<DirectoryLock>,
 }
 
 impl StateStore {
@@ -259,6 +262,7 @@ impl StateStore {
             durable: AtomicU64::new(recovered.meta.epoch),
             committed: AtomicU64::new(log.committed()),
             feed_cpu_ns: AtomicU64::new(0),
+            _lock: lock,
         });
         let limits = FeedLimits {
             backlog_bytes_max: memory_bytes / BACKLOG_PART,
@@ -267,7 +271,7 @@ impl StateStore {
         };
         let clock = options.clock;
         let feeder = Feeder::start(shared.clone(), limits, clock.clone(), recovered.meta.tables, recovered.unfed)?;
-        let store = Arc::new(Self { shared, feeder, clock, stored: recovered.tables.clone(), _lock: lock });
+        let store = Arc::new(Self { shared, feeder, clock, stored: recovered.tables.clone() });
         Ok(Opened {
             committer: Committer { log, store: store.clone() },
             store,

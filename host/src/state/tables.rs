@@ -18,8 +18,8 @@ use crate::epoch::entry::{Cell, PartitionDelta, TableDelta, TableName};
 use crate::key::{KeyHash, Partition};
 use crate::record::Column;
 
-/// The slots that one call of [`TaskTables::maintain`] walks over: about half a millisecond under the lock.
-const SWEEP_SLICE_SLOTS: usize = 4096;
+/// The places that one call of [`TaskTables::maintain`] walks over: about half a millisecond under the lock.
+const SWEEP_SLICE_PLACES: usize = 4096;
 /// Tombstones are swept when there are at least this many, and they are a quarter of all cells.
 const SWEEP_TOMBSTONES_MIN: usize = 1024;
 
@@ -77,7 +77,7 @@ struct Maps {
     complete: bool,
     /// Batches applied so far. What was read from redb is kept only if this has not moved meanwhile: it may be out of date otherwise.
     applied: u64,
-    /// Where the sweep stands: a map and a slot in it.
+    /// Where the sweep stands: a map and a place in it.
     hand: (usize, usize),
 }
 
@@ -247,16 +247,11 @@ impl TaskTables {
         &self,
         writes: impl IntoIterator<Item = Write<'a>>,
     ) -> Result<Vec<(Place, Option<Cell>)>, TablesError> {
-        let mut joined = Vec::new();
+        let mut buffer = Vec::new();
         let prepare_one = |(index, write): (usize, Write<'a>)| {
             self.check_table(write.table)?;
             let place = self.place(write.table, write.key, index)?;
-            joined.clear();
-            joined.extend_from_slice(write.key);
-            joined.extend_from_slice(write.value.unwrap_or_default());
-            let key_length = u32::try_from(write.key.len()).expect("a key is an item of a column: less than 4 GiB");
-            let cell = Cell::from_joined(&joined, key_length, write.value.is_some());
-            Ok((place, cell))
+            Ok((place, Some(Cell::new_in(&mut buffer, write.key, write.value))))
         };
         writes.into_iter().enumerate().map(prepare_one).collect()
     }
@@ -303,7 +298,7 @@ impl TaskTables {
         let mut evicted = Vec::new();
         let mut maps = self.locked.write();
         let Maps { maps: all, complete, hand, .. } = &mut *maps;
-        let mut steps = SWEEP_SLICE_SLOTS;
+        let mut steps = SWEEP_SLICE_PLACES;
         for _ in 0..=all.len() {
             let Some(map) = all.get_mut(hand.0) else {
                 *hand = (0, 0);
@@ -311,7 +306,7 @@ impl TaskTables {
             };
             let end = map.sweep(hand.1, steps, durable, sweep, &mut evicted);
             steps -= end.saturating_sub(hand.1);
-            *hand = if end >= map.slots() { (hand.0 + 1, 0) } else { (hand.0, end) };
+            *hand = if end >= map.places() { (hand.0 + 1, 0) } else { (hand.0, end) };
             if steps == 0 {
                 break;
             }

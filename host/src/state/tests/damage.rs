@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use super::*;
-use crate::disk::Disk;
 
 const KEYS: u32 = 60;
 const COMMITTED: Epoch = 6;

@@ -3,6 +3,7 @@
 mod crash;
 mod damage;
 mod model;
+mod offline;
 mod restart;
 
 use std::collections::BTreeMap;
@@ -10,6 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::*;
+use crate::disk::Disk;
 use crate::disk::crash::CrashDisk;
 use crate::epoch::Epoch;
 use crate::epoch::entry::Entry;
@@ -37,8 +39,11 @@ impl Job {
     }
 
     fn open_with(disk: &CrashDisk, options: OpenOptions) -> Result<Self, StateError> {
-        let fingerprint = serde_json::json!({ "name": "test" });
-        let opened = StateStore::open(Path::new(DIRECTORY), Arc::new(disk.clone()), &fingerprint, options)?;
+        Self::open_in(Path::new(DIRECTORY), Arc::new(disk.clone()), options)
+    }
+
+    fn open_in(directory: &Path, disk: Arc<dyn Disk>, options: OpenOptions) -> Result<Self, StateError> {
+        let opened = StateStore::open(directory, disk, &serde_json::json!({ "name": "test" }), options)?;
         let spec = [TableSpec { name: "operator/table".into(), schema_version: 1 }];
         let half = PARTITIONS / 2;
         let tasks = [0..half, half..PARTITIONS];

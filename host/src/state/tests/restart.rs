@@ -1,7 +1,6 @@
 //! Starting again, without crashes and damage.
 
 use super::*;
-use crate::disk::Disk;
 
 const KEYS: u32 = 40;
 
