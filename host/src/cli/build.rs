@@ -3,43 +3,36 @@
 //! A command may be anything a shell runs, so that any language fits; nothing here knows one.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, bail, ensure};
 use clap::Args;
 
+use super::Failure;
+use super::load::JobArgs;
 use crate::manifest::{Manifest, Operator};
 
 /// What `wasmill build` is given.
 #[derive(Debug, Args)]
 pub struct Build {
-    /// The job's manifest.
-    #[arg(default_value = "job.toml")]
-    pub manifest: PathBuf,
+    #[command(flatten)]
+    job: JobArgs,
 }
 
-/// Runs the `build` command of each operator, then checks that every component is there.
-///
-/// # Errors
-/// When a command fails, or a component is missing.
-pub fn run(arguments: &Build) -> anyhow::Result<()> {
-    let manifest = load(&arguments.manifest)?;
-    let dir = directory_of(&arguments.manifest);
-    for step in steps(&manifest) {
+/// Builds the components of the job.
+pub(super) fn run(arguments: &Build) -> Result<(), Failure> {
+    let job = super::load_job(&arguments.job)?;
+    build(&job.loaded.manifest, job.loaded.directory()).map_err(|error| Failure::Because(1, format!("{error:#}")))
+}
+
+/// Runs the `build` command of each operator in `dir`, then checks that every component is there.
+fn build(manifest: &Manifest, dir: &Path) -> anyhow::Result<()> {
+    for step in steps(manifest) {
         eprintln!("building {}: {}", step.operators.join(", "), step.command);
         run_step(&step, dir)?;
     }
     manifest.operators.iter().try_for_each(|(name, operator)| check_component(name, operator, dir))
-}
-
-fn load(path: &Path) -> anyhow::Result<Manifest> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    toml::from_str(&text).with_context(|| format!("{} is not a manifest", path.display()))
-}
-
-fn directory_of(manifest: &Path) -> &Path {
-    manifest.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// A command, and the operators that it builds.
@@ -98,14 +91,9 @@ fn check_component(name: &str, operator: &Operator, dir: &Path) -> anyhow::Resul
 mod tests {
     use super::*;
 
-    fn manifest(operators: &str) -> String {
-        format!("[job]\nname = \"j\"\n[sources]\n[sinks]\n{operators}")
-    }
-
-    fn build(dir: &Path, operators: &str) -> Result<(), String> {
-        let path = dir.join("job.toml");
-        std::fs::write(&path, manifest(operators)).unwrap();
-        run(&Build { manifest: path }).map_err(|error| format!("{error:#}"))
+    fn check(dir: &Path, operators: &str) -> Result<(), String> {
+        let text = format!("[job]\nname = \"j\"\n[sources]\n[sinks]\n{operators}");
+        build(&toml::from_str(&text).unwrap(), dir).map_err(|error| format!("{error:#}"))
     }
 
     #[test]
@@ -124,23 +112,23 @@ mod tests {
             component = "a.wasm"
             inputs = []
         "#;
-        assert_eq!(build(dir.path(), operators), Ok(()));
+        assert_eq!(check(dir.path(), operators), Ok(()));
         assert_eq!(std::fs::read_to_string(dir.path().join("runs")).unwrap(), "run\n");
     }
 
     #[test]
     fn a_command_that_fails_is_named_with_its_operator() {
         let dir = tempfile::tempdir().unwrap();
-        let error = build(dir.path(), "[operators.a]\ncomponent = \"a.wasm\"\nbuild = \"exit 3\"\ninputs = []\n");
+        let error = check(dir.path(), "[operators.a]\ncomponent = \"a.wasm\"\nbuild = \"exit 3\"\ninputs = []\n");
         assert_eq!(error, Err("`exit 3`, which builds a, ended badly (exit status: 3)".to_owned()));
     }
 
     #[test]
     fn a_component_that_is_missing_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
-        let without = build(dir.path(), "[operators.a]\ncomponent = \"a.wasm\"\ninputs = []\n").unwrap_err();
+        let without = check(dir.path(), "[operators.a]\ncomponent = \"a.wasm\"\ninputs = []\n").unwrap_err();
         assert!(without.starts_with("operator `a`: its component "), "{without}");
-        let with = build(dir.path(), "[operators.a]\ncomponent = \"a.wasm\"\nbuild = \"true\"\ninputs = []\n");
+        let with = check(dir.path(), "[operators.a]\ncomponent = \"a.wasm\"\nbuild = \"true\"\ninputs = []\n");
         assert!(with.unwrap_err().starts_with("operator `a`: `true` ended well but "));
     }
 

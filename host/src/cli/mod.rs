@@ -78,7 +78,7 @@ pub fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Run(arguments) => run::run(&arguments),
         Command::Check(arguments) => check_job(&arguments),
-        Command::Build(arguments) => build::run(&arguments).map_err(failed),
+        Command::Build(arguments) => build::run(&arguments),
         Command::BuildRust(arguments) => build_rust::run(&arguments).map_err(failed),
         Command::New(arguments) => new::run(&arguments).map_err(failed),
         Command::Inspect(arguments) => inspect::run(&arguments),

@@ -239,7 +239,9 @@ fn start_sources(
         let (splits, ended) = (Arc::clone(splits), ended.clone());
         start_thread(&format!("source-{index}"), failed, move || {
             // A coordinator that no longer listens is stopping the job.
-            splits.work(|| drop(ended.send(())))
+            splits.work(|| {
+                let _ = ended.send(());
+            })
         })?;
     }
     Ok(input_ended)

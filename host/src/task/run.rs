@@ -207,7 +207,9 @@ impl Task {
         match &result {
             Ok(effects) if effects.dropped_any => {}
             Ok(_) => self.instance = Some(instance),
-            Err(_) => drop(self.operator.meters.failures.add(1)),
+            Err(_) => {
+                self.operator.meters.failures.add(1);
+            }
         }
         Ok((batch, result))
     }
