@@ -85,6 +85,7 @@ pub async fn run(loaded: &Loaded, graph: &Graph, options: JobOptions) -> Result<
         totals_before: last.as_ref().map(|entry| entry.totals.clone()).unwrap_or_default(),
         pending: 0,
         admitted_at_seal: 0,
+        has_open_output: last.as_ref().is_some_and(|entry| entry.sinks.values().any(|seal| seal.open.is_some())),
         finished: last.as_ref().is_some_and(|entry| entry.finished),
     };
     let result = coordinator.run(&mut Events { failures, committed, input_ended, stop }).await;

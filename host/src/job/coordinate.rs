@@ -63,6 +63,8 @@ pub(super) struct Coordinator {
     pub(super) pending: u32,
     /// Records admitted when the last epoch was sealed.
     pub(super) admitted_at_seal: u64,
+    /// Whether a sink holds a file open over epochs: it is completed at a seal, also when nothing more is admitted.
+    pub(super) has_open_output: bool,
     /// Whether the last sealed epoch says that all input has ended.
     pub(super) finished: bool,
 }
@@ -105,7 +107,7 @@ impl Coordinator {
                 continue;
             }
             late = false;
-            if self.flow.admitted() > self.admitted_at_seal {
+            if self.flow.admitted() > self.admitted_at_seal || self.has_open_output {
                 self.seal(events, false).await?;
             }
             last_seal = Instant::now();
@@ -191,6 +193,7 @@ impl Coordinator {
         let paused = start.elapsed();
         self.flow.learn(drained.as_secs_f64() * 1_000.0);
         let (deltas, sinks) = collected;
+        self.has_open_output = sinks.values().any(|seal| seal.open.is_some());
         let entry = Entry {
             epoch,
             attempt: self.attempt,
