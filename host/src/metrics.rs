@@ -72,6 +72,9 @@ impl Counter {
 #[derive(Debug)]
 pub struct Durations(hdrhistogram::Histogram<u64>);
 
+/// The longest duration told apart: an hour, in microseconds. Longer ones count as it.
+const LONGEST_US: u64 = 3_600_000_000;
+
 /// The figures of a distribution, in milliseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Percentiles {
@@ -85,7 +88,8 @@ pub struct Percentiles {
 
 impl Default for Durations {
     fn default() -> Self {
-        Self(hdrhistogram::Histogram::new(2).expect("two digits are a valid precision"))
+        let histogram = hdrhistogram::Histogram::new_with_bounds(1, LONGEST_US, 2);
+        Self(histogram.expect("the bounds and the precision are valid"))
     }
 }
 

@@ -1,4 +1,5 @@
-//! Where log lines go: standard error, as text or JSON, filtered by `WASMILL_LOG` (default `info`).
+//! Where log lines go: standard error, as text or JSON, filtered by `WASMILL_LOG`: a level for Wasmill's and the functions' own lines
+//! (default `info`), or a filter such as `debug,cranelift_codegen=off` for those of its libraries, too.
 
 use std::io::IsTerminal;
 
@@ -19,7 +20,12 @@ pub(super) enum LogFormat {
 
 /// Starts logging. Lines go through `bars`, so that they stand above a progress display.
 pub(super) fn start(format: LogFormat, bars: &MultiProgress) {
-    let filter = EnvFilter::try_from_env("WASMILL_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let wanted = std::env::var("WASMILL_LOG").unwrap_or_default();
+    let filter = match wanted.parse::<tracing::Level>() {
+        Ok(level) => EnvFilter::new(format!("warn,wasmill={level}")),
+        Err(_) if wanted.is_empty() => EnvFilter::new("warn,wasmill=info"),
+        Err(_) => EnvFilter::new(wanted),
+    };
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_target(false).with_writer(AboveBars(bars.clone()));
     match format {
         LogFormat::Text => lines.with_ansi(std::io::stderr().is_terminal()).compact().init(),

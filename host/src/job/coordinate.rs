@@ -160,6 +160,12 @@ impl Coordinator {
         self.settle(events).await?;
         let store = Arc::clone(&self.store);
         blocking(move || store.flush().map(drop).map_err(JobError::from)).await?;
+        for answer in self.ask(Message::Relieve) {
+            answer.await.map_err(|_| JobError::Lost("a task".to_owned()))?;
+        }
+        if self.store.pressure() == Pressure::Full {
+            return Err(JobError::Memory(self.store.memory()));
+        }
         self.flow.open();
         Ok(())
     }
@@ -213,18 +219,20 @@ impl Coordinator {
         self.to_commit.send(Sealed { entry, sealed_at: Instant::now() }).map_err(lost)
     }
 
+    /// Sends a question to every task.
+    fn ask<T>(&self, question: impl Fn(oneshot::Sender<T>) -> Message) -> Vec<oneshot::Receiver<T>> {
+        let ask = |task: &Mailbox| {
+            let (reply, receiver) = oneshot::channel();
+            // A task that has ended has reported why, and drops `reply`.
+            let _ = task.send(question(reply));
+            receiver
+        };
+        self.tasks.iter().map(ask).collect()
+    }
+
     /// What tasks and sinks hand over.
     async fn collect(&self, epoch: Epoch, last: bool) -> Result<(Vec<TableDelta>, BTreeMap<String, SinkSeal>), JobError> {
-        let asked_tasks: Vec<oneshot::Receiver<Vec<TableDelta>>> = self
-            .tasks
-            .iter()
-            .map(|task| {
-                let (reply, receiver) = oneshot::channel();
-                // As above: a task that has ended has reported why.
-                let _ = task.send(Message::Seal(reply));
-                receiver
-            })
-            .collect();
+        let asked_tasks = self.ask(Message::Seal);
         let asked_sinks: Vec<(&String, oneshot::Receiver<Result<SinkSeal, ConnectorError>>)> =
             self.sinks.iter().map(|(name, sink)| (name, sink.seal(epoch, last))).collect();
         let mut deltas = Vec::new();

@@ -26,7 +26,7 @@ use crate::connector::ConnectorError;
 use crate::manifest::ManifestError;
 use crate::metrics::{Counter, Durations, OperatorMeters};
 use crate::plugin::PluginError;
-use crate::state::StateError;
+use crate::state::{MemoryUse, StateError};
 use crate::task::TaskError;
 
 /// How a job ended that did not fail.
@@ -83,6 +83,9 @@ pub enum JobError {
     /// The engine cannot start, or a defect of the plan.
     #[error("{0}")]
     Plan(String),
+    /// State does not fit its memory even after all of it has gone to disk.
+    #[error("`job.memory` is too small for this job: tables take {} bytes and changes on their way to disk {} of {}; raise it, or lower `job.partitions` or an operator's `parallelism`", .0.tables_bytes, .0.backlog_bytes, .0.budget_bytes)]
+    Memory(MemoryUse),
     /// A thread could not be started, or ended unexpectedly.
     #[error("{0} could not be started, or ended unexpectedly")]
     Lost(String),
@@ -103,7 +106,7 @@ impl JobError {
             Self::Task(TaskError::Record { .. }) => 4,
             Self::State(_) | Self::Identity { .. } => 3,
             Self::Connector { error: ConnectorError::Output(_), .. } => 3,
-            Self::Task(TaskError::Plugin { .. }) | Self::Plugin { .. } | Self::Plan(_) | Self::Manifest(_) => 2,
+            Self::Task(TaskError::Plugin { .. }) | Self::Plugin { .. } | Self::Memory(_) | Self::Plan(_) | Self::Manifest(_) => 2,
             Self::Task(_) | Self::Connector { .. } | Self::Input(_) | Self::Lost(_) => 1,
         }
     }

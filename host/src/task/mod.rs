@@ -21,6 +21,8 @@ pub enum Message {
     Records(Batch),
     /// A drain has begun: do not wait for more records.
     Hurry,
+    /// State is out of memory and on disk as far as it can be: forget what can be read again, then reply.
+    Relieve(oneshot::Sender<()>),
     /// Nothing is in flight: hand over what changed since the last seal.
     Seal(oneshot::Sender<Vec<TableDelta>>),
 }

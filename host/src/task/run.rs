@@ -16,7 +16,10 @@ use crate::plugin::engine::Function;
 use crate::plugin::instance::Instance;
 use crate::plugin::{Effects, Failure, FailureKind, Limits, StateReader};
 use crate::record::{Batch, Column};
-use crate::state::{TaskTables, Write};
+use crate::state::{Pressure, TaskTables, Write};
+
+/// The most slices of eviction in a row; a slice looks at some thousand places of a table.
+const EVICT_SLICES_MAX: usize = 10_000;
 
 /// What all tasks of an operator share.
 pub struct OperatorSetup {
@@ -84,6 +87,11 @@ impl Task {
         while let Some(message) = self.next_message().await {
             match message {
                 Message::Hurry => self.hurry = true,
+                Message::Relieve(reply) => {
+                    self.evict();
+                    // As below.
+                    let _ = reply.send(());
+                }
                 Message::Seal(reply) => {
                     self.hurry = false;
                     // The coordinator that no longer listens is stopping the job.
@@ -250,6 +258,15 @@ impl Task {
             effects.gauges.iter().for_each(|(name, value)| own.gauge(name, *value));
         }
         Ok(())
+    }
+
+    /// Evicts until memory is within its budget, or everything has been looked at.
+    fn evict(&self) {
+        for _ in 0..EVICT_SLICES_MAX {
+            if self.tables.maintain() == Pressure::Calm {
+                return;
+            }
+        }
     }
 
     /// Keeps the tables within the memory budget, a slice at a time, and lets the worker's other tasks run.
