@@ -1,6 +1,7 @@
 //! What a running job counts: counters that any thread may read, and distributions of durations.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -18,6 +19,8 @@ pub struct OperatorMeters {
     pub calls: Counter,
     /// Calls that failed and were undone.
     pub failures: Counter,
+    /// Records refused.
+    pub refused: Arc<Counter>,
     /// What the function counts and gauges by itself.
     pub own: Mutex<OwnMetrics>,
 }

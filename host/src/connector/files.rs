@@ -8,7 +8,7 @@
 //! `part-<20 digits>.<ending>` from the start, the digits being one more than any in the directory.
 //!
 //! A directory belongs to one sink. An epoch without records makes no file. What the directory must hold after a crash is told by the log;
-//! see [`super::files_recovery`].
+//! see `files_recovery`.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

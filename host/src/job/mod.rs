@@ -106,7 +106,11 @@ impl JobError {
             Self::Task(TaskError::Record { .. }) => 4,
             Self::State(_) | Self::Identity { .. } => 3,
             Self::Connector { error: ConnectorError::Output(_), .. } => 3,
-            Self::Task(TaskError::Plugin { .. }) | Self::Plugin { .. } | Self::Memory(_) | Self::Plan(_) | Self::Manifest(_) => 2,
+            Self::Task(TaskError::Plugin { .. })
+            | Self::Plugin { .. }
+            | Self::Memory(_)
+            | Self::Plan(_)
+            | Self::Manifest(_) => 2,
             Self::Task(_) | Self::Connector { .. } | Self::Input(_) | Self::Lost(_) => 1,
         }
     }
@@ -127,8 +131,8 @@ pub struct Meters {
     pub durations: Mutex<EpochDurations>,
     /// From the start to the first record admitted.
     pub first_record: OnceLock<Duration>,
-    /// What each operator counts, and how many records it refused.
-    pub operators: Mutex<BTreeMap<String, (Arc<OperatorMeters>, Arc<Counter>)>>,
+    /// What each operator counts.
+    pub operators: Mutex<BTreeMap<String, Arc<OperatorMeters>>>,
     /// What each source counts.
     pub sources: Mutex<BTreeMap<String, Arc<SourceMeters>>>,
     /// Records that each sink received.
@@ -180,14 +184,15 @@ impl Meters {
     /// Records refused by sources and operators.
     pub fn rejected(&self) -> u64 {
         let sources: u64 = self.sources.lock().values().map(|source| source.refused.get()).sum();
-        let operators: u64 = self.operators.lock().values().map(|(_, refused)| refused.get()).sum();
+        let operators: u64 = self.operators.lock().values().map(|operator| operator.refused.get()).sum();
         sources + operators
     }
 
     /// Input bytes not read yet, where all sources know their size.
     pub fn lag_bytes(&self) -> Option<u64> {
         let sources = self.sources.lock();
-        let lags = sources.values().map(|source| Some((*source.bytes_total.lock())?.saturating_sub(source.bytes_read())));
+        let lags =
+            sources.values().map(|source| Some((*source.bytes_total.lock())?.saturating_sub(source.bytes_read())));
         lags.sum()
     }
 
@@ -195,8 +200,6 @@ impl Meters {
     fn totals(&self, before: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
         let now =
             [("records_in", self.records_in()), ("records_out", self.records_out()), ("rejected", self.rejected())];
-        now.into_iter()
-            .map(|(name, count)| (name.to_owned(), count + before.get(name).copied().unwrap_or(0)))
-            .collect()
+        now.into_iter().map(|(name, count)| (name.to_owned(), count + before.get(name).copied().unwrap_or(0))).collect()
     }
 }

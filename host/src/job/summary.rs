@@ -145,7 +145,12 @@ impl Summary {
             late_seals: meters.late_seals.get(),
             memory_stops: meters.memory_stops.get(),
             state_memory: run.memory.into(),
-            sources: meters.sources.lock().iter().map(|(name, source)| (name.clone(), source_summary(source))).collect(),
+            sources: meters
+                .sources
+                .lock()
+                .iter()
+                .map(|(name, source)| (name.clone(), source_summary(source)))
+                .collect(),
             operators: operators(meters),
             sinks: meters.sinks.lock().iter().map(|(name, records)| (name.clone(), records.get())).collect(),
         }
@@ -162,11 +167,11 @@ fn source_summary(source: &SourceMeters) -> SourceSummary {
 
 fn operators(meters: &Meters) -> BTreeMap<String, OperatorSummary> {
     let operators = meters.operators.lock();
-    let summary = operators.iter().map(|(name, (own, refused))| {
+    let summary = operators.iter().map(|(name, own)| {
         let summary = OperatorSummary {
             records_in: own.records_in.get(),
             records_out: own.records_out.get(),
-            rejected: refused.get(),
+            rejected: own.refused.get(),
             calls: own.calls.get(),
             failures: own.failures.get(),
             metrics: own.own.lock().clone(),

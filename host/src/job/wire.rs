@@ -10,7 +10,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use super::{JobError, Meters, SourceMeters};
 use crate::connector::extract::JsonPointer;
 use crate::graph::{Consumer, Edge, Graph, OperatorIndex, Plan, Routing, SinkIndex, SourceIndex};
-use crate::manifest::{Manifest, Operator, Source};
+use crate::manifest::{Manifest, Operator};
 use crate::metrics::{Counter, OperatorMeters};
 use crate::plugin::engine::Function;
 use crate::plugin::{DEFAULT_PORT, Limits};
@@ -96,11 +96,7 @@ impl<'a> Wiring<'a> {
     pub(super) fn source(&self, index: usize) -> Result<(Router, Refusals, Arc<SourceMeters>), JobError> {
         let node = &self.graph.sources[index];
         let letters = node.dead_letter.map(|sink| self.sinks[sink.0].clone());
-        let on_error = match &self.manifest.sources[&node.name] {
-            Source::File(source) => source.on_error,
-            Source::Stdin(source) => source.on_error,
-            Source::Nexmark(_) => crate::manifest::OnError::Stop,
-        };
+        let (on_error, _) = self.manifest.sources[&node.name].on_error();
         let refusals = Refusals::new("source", &node.name, on_error, letters);
         let meters = Arc::new(SourceMeters { refused: refusals.counter(), ..SourceMeters::default() });
         self.meters.sources.lock().insert(node.name.clone(), Arc::clone(&meters));
@@ -120,8 +116,7 @@ impl<'a> Wiring<'a> {
             .map(|index| {
                 let name = &self.graph.operators[index].name;
                 let setup = self.setup(index, &self.manifest.operators[name], Arc::clone(&functions[name]));
-                let refused = setup.refusals.counter();
-                self.meters.operators.lock().insert(name.clone(), (Arc::clone(&setup.meters), refused));
+                self.meters.operators.lock().insert(name.clone(), Arc::clone(&setup.meters));
                 Arc::new(setup)
             })
             .collect();
@@ -139,10 +134,12 @@ impl<'a> Wiring<'a> {
 
     fn setup(&self, index: usize, operator: &Operator, function: Arc<Function>) -> OperatorSetup {
         let limits = &operator.limits;
+        let refusals = self.refusals[index].clone();
+        let meters = OperatorMeters { refused: refusals.counter(), ..OperatorMeters::default() };
         OperatorSetup {
             name: self.graph.operators[index].name.clone(),
             function,
-            config: serde_json::to_string(&operator.config).expect("a TOML table is a JSON object"),
+            config: operator.config_json().to_string(),
             limits: Limits {
                 memory_bytes_max: limits.memory.0,
                 run_time_max: limits.time.0,
@@ -152,18 +149,13 @@ impl<'a> Wiring<'a> {
             batch_records_max: usize::from(operator.batch),
             linger: operator.linger.0,
             retries: operator.retries,
-            refusals: self.refusals[index].clone(),
-            meters: Arc::new(OperatorMeters::default()),
+            refusals,
+            meters: Arc::new(meters),
         }
     }
 
     /// The way on from task number `task` of an operator, by port.
-    fn operator_router(
-        &self,
-        operator: OperatorIndex,
-        task: usize,
-        setup: &OperatorSetup,
-    ) -> Result<Router, JobError> {
+    fn operator_router(&self, operator: OperatorIndex, task: usize, setup: &OperatorSetup) -> Result<Router, JobError> {
         let ports = &setup.function.description.ports;
         let mut ways: Vec<Vec<Way>> = ports.iter().map(|_| Vec::new()).collect();
         for (edge, routing) in self.graph.edges.iter().zip(&self.plan.routings) {

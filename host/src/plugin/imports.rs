@@ -22,6 +22,8 @@ pub(super) struct Host {
     pub(super) call: Call,
 }
 
+type Key = Box<[u8]>;
+
 /// The call under way.
 #[derive(Default)]
 pub(super) struct Call {
@@ -34,7 +36,7 @@ pub(super) struct Call {
     output_bytes: u64,
     log_lines: u32,
     /// What the call has written, for its own later reads; filled only once it reads after writing.
-    written: HashMap<(usize, Box<[u8]>), Option<Box<[u8]>>>,
+    written: HashMap<(usize, Key), Option<Box<[u8]>>>,
     /// How many of `effects.writes` are in `written`.
     indexed_writes: usize,
 }
@@ -128,13 +130,21 @@ impl Host {
             return Err(Error::Other(error));
         }
         if overflow {
-            return Err(Error::LimitExceeded("one lookup answers at most 4 GiB; ask for fewer keys at once".to_owned()));
+            return Err(Error::LimitExceeded(
+                "one lookup answers at most 4 GiB; ask for fewer keys at once".to_owned(),
+            ));
         }
         let (bytes, ends) = items.into_parts();
         Ok(wit::types::OptionalColumn { items: wit::types::Column { bytes, ends }, present })
     }
 
-    fn write_many(&mut self, table: &str, keys: Column, values: Option<Column>, records: Vec<u32>) -> Result<(), Error> {
+    fn write_many(
+        &mut self,
+        table: &str,
+        keys: Column,
+        values: Option<Column>,
+        records: Vec<u32>,
+    ) -> Result<(), Error> {
         let table = self.table(table)?;
         self.check_records(&records, keys.len())?;
         if let Some(values) = &values
@@ -272,7 +282,10 @@ impl wit::log::Host for Host {
         self.call.log_lines = self.call.log_lines.saturating_add(1);
         if self.call.log_lines > self.limits.log_lines_max {
             if self.call.log_lines == self.limits.log_lines_max + 1 {
-                tracing::warn!("further lines of this batch are left out: `limits.log-lines` is {}", self.limits.log_lines_max);
+                tracing::warn!(
+                    "further lines of this batch are left out: `limits.log-lines` is {}",
+                    self.limits.log_lines_max
+                );
             }
             return Ok(());
         }
