@@ -1,6 +1,7 @@
 //! What integration tests share: a job in a folder of its own, run by the built `wasmill` under a time limit.
 #![allow(dead_code, reason = "a helper may serve tests of one platform or none yet")]
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -59,6 +60,21 @@ pub fn output_files(folder: &Path) -> Vec<PathBuf> {
 /// What a files sink has made visible: its files, one after another in the order of their names.
 pub fn output(folder: &Path) -> Vec<u8> {
     output_files(folder).iter().flat_map(|file| std::fs::read(file).expect("output can be read")).collect()
+}
+
+/// A deterministic sequence of numbers from a seed: SplitMix64 (Steele, Lea and Flood, 2014).
+#[derive(Debug, Clone)]
+pub struct Dice(pub u64);
+
+impl Dice {
+    /// A number below `sides`.
+    pub fn roll(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (mixed ^ (mixed >> 31)) % sides
+    }
 }
 
 /// The lines of [`output`].
@@ -139,6 +155,23 @@ impl Job {
         Running::start(command, self.time_limit, None).wait()
     }
 
+    /// The newest epoch with an entry in the job's log; 0 when there is none.
+    pub fn newest_epoch(&self) -> u64 {
+        let entries = self.path("state/log").read_dir().into_iter().flatten().flatten();
+        let epochs = entries.filter_map(|entry| entry.path().file_stem()?.to_str()?.parse().ok());
+        epochs.max().unwrap_or(0)
+    }
+
+    /// All keys of a table with their values, as `wasmill state scan` shows them.
+    pub fn state(&self, table: &str) -> BTreeMap<String, Value> {
+        let scanned = self.command(["state", "scan", "job.toml", table, "--json", "--limit", "10000000"]).succeeded();
+        let entry = |line: &str| {
+            let mut entry: Value = serde_json::from_str(line).expect("each line is a JSON object");
+            (entry["key"].as_str().expect("keys are text").to_owned(), entry["value"].take())
+        };
+        scanned.stdout.lines().map(entry).collect()
+    }
+
     /// The lines that a files sink of the job has made visible.
     pub fn output_lines(&self, folder: &str) -> Vec<String> {
         output_lines(&self.path(folder))
@@ -182,6 +215,11 @@ impl Running {
     /// Sends a signal.
     pub fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).expect("the process has not been waited for");
+    }
+
+    /// Whether it has not ended yet.
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().expect("the process can be waited for").is_none()
     }
 
     /// Ends the process as a crash would, by SIGKILL, and waits for its end.

@@ -152,6 +152,13 @@ pub struct SinkSeal {
     pub open: Option<OpenFile>,
 }
 
+impl SinkSeal {
+    /// Whether it holds output that only its commit makes visible.
+    pub fn is_exactly_once(&self) -> bool {
+        self.open.is_some() || self.prepared.iter().any(|file| file.temporary != file.published)
+    }
+}
+
 /// Everything that one epoch makes durable.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Entry {

@@ -5,7 +5,8 @@
 //!
 //! 1. two good slots for `n - 1` and `n`, and an entry `n + 1` that is absent, torn or whole. When it is whole, the epoch can be completed: its
 //!    entry holds everything, and nothing contradicts it. It is *adopted*. When it is torn it never counted, and is dropped;
-//! 2. one good slot for `n`, a torn one, and a whole entry `n + 1`, whose commit was being written. It is adopted.
+//! 2. one good slot for `n`, a torn one, and a whole entry `n + 1`, whose commit was being written. It is adopted. The same holds where the
+//!    slot was damaged later, when entry `n` may have been released: entry `n + 1` follows from the digest in the good slot.
 //!
 //! A torn slot without a whole entry `n + 1` is no crash's work: either that entry or the slot was damaged later, and which epoch was the last to be
 //! published cannot be known. That is an error, as is everything else.
@@ -85,6 +86,7 @@ pub fn decide(
     let (mut committed, torn_slot) = last_record(slots)?;
     if committed.number > 0 {
         match find(committed.number) {
+            Found::Absent if torn_slot => {}
             Found::Absent => return Err(Damage::Missing(committed.number)),
             Found::Invalid => return Err(Damage::Entry(committed.number)),
             Found::Whole { digest, .. } if digest != committed.digest => return Err(Damage::Chain(committed.number)),
@@ -182,6 +184,8 @@ mod tests {
         assert_eq!(check([slot(4), Slot::Invalid], 5, &[]), Ok((5, true, vec![])));
         assert_eq!(check([slot(4), Slot::Invalid], 5, &[Found::Invalid]), Ok((5, true, vec![6])));
         assert_eq!(check([slot(4), Slot::Invalid], 6, &[]), Ok((6, true, vec![])));
+        assert_eq!(check([slot(4), Slot::Invalid], 3, &[Found::Absent, whole(5)]), Ok((5, true, vec![])));
+        assert_eq!(check([slot(4), Slot::Invalid], 3, &[]), Err(Damage::OneSlot(4)));
         assert_eq!(check([slot(4), Slot::Invalid], 4, &[]), Err(Damage::OneSlot(4)));
         assert_eq!(check([slot(4), Slot::Invalid], 4, &[Found::Invalid]), Err(Damage::OneSlot(4)));
     }

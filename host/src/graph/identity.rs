@@ -39,6 +39,25 @@ impl StateIdentity {
         }
     }
 
+    /// The same with what has joined the job since it was stored: tables that the state holds by now (`operator/table`, with a schema version), and
+    /// sources and exactly-once sinks that the last epoch knows of.
+    #[must_use]
+    pub fn joined_by<'a>(
+        mut self,
+        tables: impl IntoIterator<Item = (&'a str, u32)>,
+        sources: impl IntoIterator<Item = &'a str>,
+        sinks: impl IntoIterator<Item = &'a str>,
+    ) -> Self {
+        for (name, version) in tables {
+            if let Some((operator, table)) = name.split_once('/') {
+                self.operators.entry(operator.to_owned()).or_default().entry(table.to_owned()).or_insert(version);
+            }
+        }
+        self.sources.extend(sources.into_iter().map(str::to_owned));
+        self.sinks.extend(sinks.into_iter().map(str::to_owned));
+        self
+    }
+
     /// Whether state that was stored as `self` serves a job that is `now`.
     ///
     /// # Errors

@@ -454,6 +454,16 @@ fn a_renamed_operator_with_tables_is_recognised() {
 }
 
 #[test]
+fn what_joined_later_is_missed_like_what_was_there_from_the_start() {
+    let now = identity(&[], &[("counts", 2)]);
+    let tables = [("stats/counts", 2), ("later/sums", 1)];
+    let said = now.clone().joined_by(tables, ["bids", "late"], ["out", "more"]).compare(&now).unwrap_err();
+    let expected = ["the operator `later`", "the source `late`", "the exactly-once sink `more`"];
+    assert!(said.len() == 3 && said.iter().zip(expected).all(|(said, expected)| said.contains(expected)), "{said:?}");
+    assert_eq!(now.clone().joined_by([("stats/counts", 2)], ["bids"], ["out"]).compare(&now), Ok(()));
+}
+
+#[test]
 fn an_identity_is_stored_and_read_back() {
     let identity = identity(&[], &[("counts", 2)]);
     let text = serde_json::to_string(&identity).unwrap();

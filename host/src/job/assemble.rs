@@ -156,8 +156,17 @@ fn open_state(loaded: &Loaded, graph: &Graph, declared: &BTreeMap<String, Declar
     let misfit = |problems: String| JobError::Identity { directory: directory.clone(), problems };
     let stored: StateIdentity = serde_json::from_value(opened.fingerprint.clone())
         .map_err(|error| misfit(format!("its description of the job cannot be read: {error}")))?;
-    stored.compare(&now).map_err(|problems| misfit(problems.join("\n")))?;
+    with_joined(stored, &opened).compare(&now).map_err(|problems| misfit(problems.join("\n")))?;
     Ok(opened)
+}
+
+/// The identity that was stored at the first start, with what has joined the job since.
+fn with_joined(stored: StateIdentity, opened: &Opened) -> StateIdentity {
+    let tables = opened.tables.iter().filter_map(|(name, versions)| Some((&**name, *versions.last()?)));
+    let last = opened.last.iter();
+    let sources = last.clone().flat_map(|entry| entry.positions.keys());
+    let sinks = last.flat_map(|entry| &entry.sinks).filter(|(_, seal)| seal.is_exactly_once()).map(|(name, _)| name);
+    stored.joined_by(tables, sources.map(String::as_str), sinks.map(String::as_str))
 }
 
 fn log_start(manifest: &Manifest, last: Option<&Entry>) {

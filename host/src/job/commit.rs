@@ -46,3 +46,6 @@ pub(super) fn commit(
     }
     Ok(Committed { epoch, took: sealed_at.elapsed(), entry_bytes })
 }
+
+#[cfg(test)]
+mod tests;

@@ -235,7 +235,10 @@ impl Splits {
         let failed = |error| JobError::source(&source.name, error);
         if split.reader.is_none() {
             let position = source.positions.lock().get(&split.name).map(|position| position.at.clone());
-            split.reader = Some(source.source.open(&split.name, position.as_ref()).map_err(failed)?);
+            let reader = source.source.open(&split.name, position.as_ref()).map_err(failed)?;
+            // What lies before the position is not left to read.
+            source.meters.bytes_read.lock().insert(split.name.clone(), reader.bytes_read());
+            split.reader = Some(reader);
         }
         let reader = split.reader.as_mut().expect("opened just above");
         let (mut batch, mut bad) = (Batch::default(), Vec::new());

@@ -6,7 +6,8 @@
 //! whatever is missing in it is damage. One with `initialising` but without `job.json` never held anything, and is made again. One with neither, but with
 //! other files of ours, has lost its `job.json`.
 //!
-//! `job.json` is a JSON object: `format` (1), `id` (32 hexadecimal digits), `partitions`, and `fingerprint`, which is the caller's.
+//! `job.json` is a JSON object: `format` (1), `id` (32 hexadecimal digits), `partitions`, `fingerprint`, which is the caller's, and `checksum`: 16
+//! hexadecimal digits, the XXH3-64 of the JSON array of the other four, without white space.
 
 use std::fs::{File, TryLockError};
 use std::hash::{BuildHasher, RandomState};
@@ -14,6 +15,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::StateError;
 use super::redb::{Room, Storage};
@@ -68,6 +70,26 @@ struct IdentityFile {
     id: String,
     partitions: u16,
     fingerprint: serde_json::Value,
+    checksum: String,
+}
+
+impl IdentityFile {
+    fn new(identity: &Identity) -> Self {
+        let mut file = Self {
+            format: FORMAT_VERSION,
+            id: identity.job.to_string(),
+            partitions: identity.partitions,
+            fingerprint: identity.fingerprint.clone(),
+            checksum: String::new(),
+        };
+        file.checksum = file.computed_checksum();
+        file
+    }
+
+    fn computed_checksum(&self) -> String {
+        let covered = serde_json::to_vec(&(self.format, &self.id, self.partitions, &self.fingerprint));
+        format!("{:016x}", xxh3_64(&covered.expect("an identity is plain JSON")))
+    }
 }
 
 /// Held while a process uses the directory.
@@ -103,6 +125,9 @@ pub(super) fn load(disk: &dyn Disk, paths: &Paths) -> Result<Option<Identity>, S
     if file.format > FORMAT_VERSION {
         let path = paths.identity.clone();
         return Err(StateError::NewerFormat { path, found: file.format, known: FORMAT_VERSION });
+    }
+    if file.checksum != file.computed_checksum() {
+        return Err(damaged("its content does not match its checksum".to_owned()));
     }
     let is_id = file.id.len() == 32 && file.id.bytes().all(|digit| digit.is_ascii_hexdigit());
     let job = u128::from_str_radix(&file.id, 16).ok().filter(|_| is_id);
@@ -148,13 +173,7 @@ pub(super) fn create(disk: &dyn Disk, storage: &Storage, paths: &Paths, identity
         .map_err(failed_to("write", &paths.attempt))?;
     Room::create(storage, &paths.redb, identity.job)?;
     sync_directory(disk, paths)?;
-    let file = IdentityFile {
-        format: FORMAT_VERSION,
-        id: identity.job.to_string(),
-        partitions: identity.partitions,
-        fingerprint: identity.fingerprint.clone(),
-    };
-    let bytes = serde_json::to_vec_pretty(&file).expect("an identity is plain JSON");
+    let bytes = serde_json::to_vec_pretty(&IdentityFile::new(identity)).expect("an identity is plain JSON");
     let temporary = paths.identity.with_extension("new");
     write_file(disk, &temporary, &bytes)?;
     disk.rename(&temporary, &paths.identity).map_err(failed_to("write", &paths.identity))?;
