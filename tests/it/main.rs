@@ -1,5 +1,7 @@
 //! The integration tests: the built `wasmill` as its users meet it, and the rules that the sources keep.
 
+mod graphs;
 mod harness;
 mod layers;
 mod new_guest;
+mod plain;

@@ -26,7 +26,8 @@ pub(super) fn start(format: LogFormat, bars: &MultiProgress) {
         Err(_) if wanted.is_empty() => EnvFilter::new("warn,wasmill=info"),
         Err(_) => EnvFilter::new(wanted),
     };
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_target(false).with_writer(AboveBars(bars.clone()));
+    let lines =
+        tracing_subscriber::fmt().with_env_filter(filter).with_target(false).with_writer(AboveBars(bars.clone()));
     match format {
         LogFormat::Text => lines.with_ansi(std::io::stderr().is_terminal()).compact().init(),
         LogFormat::Json => lines.json().flatten_event(true).init(),

@@ -39,7 +39,8 @@ pub(super) fn run(arguments: &RunArgs) -> Result<(), Failure> {
         .map_err(|error| Failure::Because(1, format!("cannot start: {error}")))?;
     let meters = Arc::new(Meters::default());
     let summary = runtime.block_on(async {
-        let stop = stop_on_signals().map_err(|error| Failure::Because(1, format!("cannot watch for signals: {error}")))?;
+        let stop =
+            stop_on_signals().map_err(|error| Failure::Because(1, format!("cannot watch for signals: {error}")))?;
         let progress = Progress::start(Arc::clone(&meters), &bars);
         let summary = job::run(&job.loaded, &job.graph, JobOptions { started, meters, stop }).await;
         drop(progress);

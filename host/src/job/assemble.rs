@@ -117,8 +117,7 @@ pub async fn load_functions(engine: &Engine, loaded: &Loaded) -> Result<BTreeMap
             Some(function) => Arc::clone(function),
             None => {
                 let loaded = engine.load(&loaded.resolve(&operator.component)).await;
-                let function =
-                    Arc::new(loaded.map_err(|error| JobError::Plugin { operator: name.clone(), error })?);
+                let function = Arc::new(loaded.map_err(|error| JobError::Plugin { operator: name.clone(), error })?);
                 by_path.insert(&operator.component, Arc::clone(&function));
                 function
             }
@@ -142,11 +141,7 @@ fn worker_count(manifest: &Manifest) -> u16 {
 }
 
 /// Opens the state directory and holds what it was made for against what the manifest says now.
-fn open_state(
-    loaded: &Loaded,
-    graph: &Graph,
-    declared: &BTreeMap<String, Declared>,
-) -> Result<Opened, JobError> {
+fn open_state(loaded: &Loaded, graph: &Graph, declared: &BTreeMap<String, Declared>) -> Result<Opened, JobError> {
     let manifest = &loaded.manifest;
     let directory = loaded.resolve(&manifest.job.state);
     let now = StateIdentity::new(graph, declared);
@@ -168,7 +163,9 @@ fn open_state(
 fn log_start(manifest: &Manifest, last: Option<&Entry>) {
     match last {
         None => tracing::info!(job = %manifest.job.name, "starting from nothing"),
-        Some(entry) => tracing::info!(job = %manifest.job.name, epoch = entry.epoch, "going on behind the last committed epoch"),
+        Some(entry) => {
+            tracing::info!(job = %manifest.job.name, epoch = entry.epoch, "going on behind the last committed epoch")
+        }
     }
 }
 

@@ -200,16 +200,8 @@ impl Coordinator {
         self.flow.learn(drained.as_secs_f64() * 1_000.0);
         let (deltas, sinks) = collected;
         self.has_open_output = sinks.values().any(|seal| seal.open.is_some());
-        let entry = Entry {
-            epoch,
-            attempt: self.attempt,
-            deltas,
-            positions,
-            sinks,
-            published: epoch - 1,
-            finished,
-            totals,
-        };
+        let entry =
+            Entry { epoch, attempt: self.attempt, deltas, positions, sinks, published: epoch - 1, finished, totals };
         (self.epoch, self.finished) = (epoch, finished);
         self.pending += 1;
         self.meters.durations.lock().pause.record(paused);
@@ -231,7 +223,11 @@ impl Coordinator {
     }
 
     /// What tasks and sinks hand over.
-    async fn collect(&self, epoch: Epoch, last: bool) -> Result<(Vec<TableDelta>, BTreeMap<String, SinkSeal>), JobError> {
+    async fn collect(
+        &self,
+        epoch: Epoch,
+        last: bool,
+    ) -> Result<(Vec<TableDelta>, BTreeMap<String, SinkSeal>), JobError> {
         let asked_tasks = self.ask(Message::Seal);
         let asked_sinks: Vec<(&String, oneshot::Receiver<Result<SinkSeal, ConnectorError>>)> =
             self.sinks.iter().map(|(name, sink)| (name, sink.seal(epoch, last))).collect();
@@ -249,6 +245,8 @@ impl Coordinator {
 }
 
 /// Runs what blocks beside the coordinator's own thread.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, JobError> + Send + 'static) -> Result<T, JobError> {
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, JobError> + Send + 'static,
+) -> Result<T, JobError> {
     tokio::task::spawn_blocking(work).await.map_err(|_| JobError::Lost("a helper thread".to_owned()))?
 }

@@ -106,7 +106,11 @@ impl JobError {
             Self::Task(TaskError::Record { .. }) => 4,
             Self::State(_) | Self::Identity { .. } => 3,
             Self::Connector { error: ConnectorError::Output(_), .. } => 3,
-            Self::Task(TaskError::Plugin { .. }) | Self::Plugin { .. } | Self::Memory(_) | Self::Plan(_) | Self::Manifest(_) => 2,
+            Self::Task(TaskError::Plugin { .. })
+            | Self::Plugin { .. }
+            | Self::Memory(_)
+            | Self::Plan(_)
+            | Self::Manifest(_) => 2,
             Self::Task(_) | Self::Connector { .. } | Self::Input(_) | Self::Lost(_) => 1,
         }
     }
@@ -187,7 +191,8 @@ impl Meters {
     /// Input bytes not read yet, where all sources know their size.
     pub fn lag_bytes(&self) -> Option<u64> {
         let sources = self.sources.lock();
-        let lags = sources.values().map(|source| Some((*source.bytes_total.lock())?.saturating_sub(source.bytes_read())));
+        let lags =
+            sources.values().map(|source| Some((*source.bytes_total.lock())?.saturating_sub(source.bytes_read())));
         lags.sum()
     }
 
@@ -195,8 +200,6 @@ impl Meters {
     fn totals(&self, before: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
         let now =
             [("records_in", self.records_in()), ("records_out", self.records_out()), ("rejected", self.rejected())];
-        now.into_iter()
-            .map(|(name, count)| (name.to_owned(), count + before.get(name).copied().unwrap_or(0)))
-            .collect()
+        now.into_iter().map(|(name, count)| (name.to_owned(), count + before.get(name).copied().unwrap_or(0))).collect()
     }
 }

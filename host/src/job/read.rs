@@ -60,9 +60,8 @@ impl SourceSetup {
 impl SplitPosition {
     /// The positions that the log holds.
     pub(super) fn read_all(recorded: &BTreeMap<String, Position>) -> Result<BTreeMap<String, Self>, serde_json::Error> {
-        let read = |(split, position): (&String, &Position)| {
-            Ok((split.clone(), serde_json::from_value(position.0.clone())?))
-        };
+        let read =
+            |(split, position): (&String, &Position)| Ok((split.clone(), serde_json::from_value(position.0.clone())?));
         recorded.iter().map(read).collect()
     }
 }
@@ -127,7 +126,12 @@ impl Splits {
         let mut queue = self.queue.lock();
         for name in names {
             if queue.known.insert((source.name.clone(), name.clone())) {
-                queue.waiting.push_back(Waiting { source: Arc::clone(source), name, reader: None, due: Instant::now() });
+                queue.waiting.push_back(Waiting {
+                    source: Arc::clone(source),
+                    name,
+                    reader: None,
+                    due: Instant::now(),
+                });
             }
         }
         drop(queue);

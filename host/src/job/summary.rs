@@ -145,7 +145,12 @@ impl Summary {
             late_seals: meters.late_seals.get(),
             memory_stops: meters.memory_stops.get(),
             state_memory: run.memory.into(),
-            sources: meters.sources.lock().iter().map(|(name, source)| (name.clone(), source_summary(source))).collect(),
+            sources: meters
+                .sources
+                .lock()
+                .iter()
+                .map(|(name, source)| (name.clone(), source_summary(source)))
+                .collect(),
             operators: operators(meters),
             sinks: meters.sinks.lock().iter().map(|(name, records)| (name.clone(), records.get())).collect(),
         }

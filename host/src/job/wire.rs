@@ -158,12 +158,7 @@ impl<'a> Wiring<'a> {
     }
 
     /// The way on from task number `task` of an operator, by port.
-    fn operator_router(
-        &self,
-        operator: OperatorIndex,
-        task: usize,
-        setup: &OperatorSetup,
-    ) -> Result<Router, JobError> {
+    fn operator_router(&self, operator: OperatorIndex, task: usize, setup: &OperatorSetup) -> Result<Router, JobError> {
         let ports = &setup.function.description.ports;
         let mut ways: Vec<Vec<Way>> = ports.iter().map(|_| Vec::new()).collect();
         for (edge, routing) in self.graph.edges.iter().zip(&self.plan.routings) {

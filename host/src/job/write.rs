@@ -18,7 +18,11 @@ pub(super) struct SinkSetup {
 
 impl SinkSetup {
     /// The work of the sink's thread, until nobody can send to it any more.
-    pub(super) fn work(&self, mut writer: Box<dyn SinkWriter>, mailbox: &Receiver<SinkMessage>) -> Result<(), JobError> {
+    pub(super) fn work(
+        &self,
+        mut writer: Box<dyn SinkWriter>,
+        mailbox: &Receiver<SinkMessage>,
+    ) -> Result<(), JobError> {
         let failed = |error: ConnectorError| JobError::sink(&self.name, error);
         loop {
             let message = match mailbox.try_recv() {

@@ -65,9 +65,10 @@ impl Cache {
     /// Keeps the compiled form. A failure costs only the next start, so it is logged and forgotten.
     pub(super) fn store(&self, engine: &Engine, component_digest: &[u8; 32], component: &Component) {
         let Some(path) = self.path(engine, component_digest) else { return };
-        let written = component.serialize().map_err(|error| error.to_string()).and_then(|code| {
-            write_entry(&path, engine, component_digest, &code).map_err(|error| error.to_string())
-        });
+        let written = component
+            .serialize()
+            .map_err(|error| error.to_string())
+            .and_then(|code| write_entry(&path, engine, component_digest, &code).map_err(|error| error.to_string()));
         if let Err(error) = written {
             tracing::warn!(path = %path.display(), "compiled code is not kept: {error}");
         }

@@ -56,10 +56,7 @@ impl Engine {
     pub(super) fn with_cache(cache: Cache) -> Result<Self, PluginError> {
         let failed = |error: wasmtime::Error| PluginError::Engine(format!("{error:#}"));
         let mut config = Config::new();
-        config
-            .epoch_interruption(true)
-            .concurrency_support(false)
-            .wasm_backtrace_details(WasmBacktraceDetails::Enable);
+        config.epoch_interruption(true).concurrency_support(false).wasm_backtrace_details(WasmBacktraceDetails::Enable);
         let inner = wasmtime::Engine::new(&config).map_err(failed)?;
         let mut linker = Linker::new(&inner);
         Operator::add_to_linker::<_, HasSelf<_>>(&mut linker, |host: &mut Host| host).map_err(failed)?;
@@ -113,10 +110,8 @@ impl Engine {
             return Ok(component);
         }
         let compiled = Component::from_binary(&self.inner, bytes);
-        let component = compiled.map_err(|error| PluginError::Compile {
-            path: path.to_owned(),
-            error: format!("{error:#}"),
-        })?;
+        let component =
+            compiled.map_err(|error| PluginError::Compile { path: path.to_owned(), error: format!("{error:#}") })?;
         self.cache.store(&self.inner, digest, &component);
         Ok(component)
     }

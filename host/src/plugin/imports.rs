@@ -128,13 +128,21 @@ impl Host {
             return Err(Error::Other(error));
         }
         if overflow {
-            return Err(Error::LimitExceeded("one lookup answers at most 4 GiB; ask for fewer keys at once".to_owned()));
+            return Err(Error::LimitExceeded(
+                "one lookup answers at most 4 GiB; ask for fewer keys at once".to_owned(),
+            ));
         }
         let (bytes, ends) = items.into_parts();
         Ok(wit::types::OptionalColumn { items: wit::types::Column { bytes, ends }, present })
     }
 
-    fn write_many(&mut self, table: &str, keys: Column, values: Option<Column>, records: Vec<u32>) -> Result<(), Error> {
+    fn write_many(
+        &mut self,
+        table: &str,
+        keys: Column,
+        values: Option<Column>,
+        records: Vec<u32>,
+    ) -> Result<(), Error> {
         let table = self.table(table)?;
         self.check_records(&records, keys.len())?;
         if let Some(values) = &values
@@ -272,7 +280,10 @@ impl wit::log::Host for Host {
         self.call.log_lines = self.call.log_lines.saturating_add(1);
         if self.call.log_lines > self.limits.log_lines_max {
             if self.call.log_lines == self.limits.log_lines_max + 1 {
-                tracing::warn!("further lines of this batch are left out: `limits.log-lines` is {}", self.limits.log_lines_max);
+                tracing::warn!(
+                    "further lines of this batch are left out: `limits.log-lines` is {}",
+                    self.limits.log_lines_max
+                );
             }
             return Ok(());
         }

@@ -199,7 +199,8 @@ fn failure(store: &Store<Host>, error: &wasmtime::Error) -> Failure {
         return Failure { kind: FailureKind::RunTime, message, culprit };
     }
     if let Some(wanted) = host.memory.refused {
-        let message = format!("it wanted {wanted} bytes of memory; `limits.memory` is {}", host.limits.memory_bytes_max);
+        let message =
+            format!("it wanted {wanted} bytes of memory; `limits.memory` is {}", host.limits.memory_bytes_max);
         return Failure { kind: FailureKind::Memory, message, culprit };
     }
     let kind = if error.is::<wasmtime::Trap>() { FailureKind::Trap } else { FailureKind::Contract };

@@ -34,7 +34,9 @@ pub type Mailbox = mpsc::UnboundedSender<Message>;
 #[derive(Debug, thiserror::Error)]
 pub enum TaskError {
     /// A record failed and the manifest says `on-error = "stop"`.
-    #[error("{who} failed on a record with key `{key}`: {error}\nset `on-error` to \"dead-letter\" or \"skip\" to go on without such records")]
+    #[error(
+        "{who} failed on a record with key `{key}`: {error}\nset `on-error` to \"dead-letter\" or \"skip\" to go on without such records"
+    )]
     Record {
         /// `operator `x`` or `source `x``.
         who: String,

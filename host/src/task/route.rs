@@ -230,8 +230,7 @@ mod tests {
 
     #[test]
     fn partitioning_loses_nothing_keeps_order_and_follows_the_owners() {
-        let records: Vec<(String, String)> =
-            (0..500).map(|i| ((i % 37).to_string(), format!("value {i}"))).collect();
+        let records: Vec<(String, String)> = (0..500).map(|i| ((i % 37).to_string(), format!("value {i}"))).collect();
         let records: Vec<(&str, &str)> = records.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
         let owners = [0, 0, 1, 1, 2];
         let buckets = partition(&batch(&records), &owners, 3);
@@ -242,7 +241,10 @@ mod tests {
                 let partition = KeyHash::of(bucket.keys.get(index)).partition(5);
                 assert_eq!(usize::from(owners[usize::from(partition.0)]), task);
                 let original = records[bucket.times[index] as usize];
-                assert_eq!((bucket.keys.get(index), bucket.values.get(index)), (original.0.as_bytes(), original.1.as_bytes()));
+                assert_eq!(
+                    (bucket.keys.get(index), bucket.values.get(index)),
+                    (original.0.as_bytes(), original.1.as_bytes())
+                );
             }
         }
     }
