@@ -228,8 +228,7 @@ fn a_failing_record_is_tried_as_often_as_asked_and_a_rejected_one_once() {
     assert_eq!(failures("reject", "retries = 2"), 0);
 }
 
-fn flooded(rules: &str) -> (Ended, u64) {
-    let count = 2_000;
+fn flooded(count: u64, rules: &str) -> Ended {
     let to_nowhere = r#"
 [sinks.nowhere]
 kind = "blackhole"
@@ -237,19 +236,21 @@ inputs = ["work"]
 "#;
     let manifest = manifest("mode = \"flood\"", rules).replace("inputs = [\"work\"]", "inputs = [\"records\"]");
     let job = Job::new(&format!("{manifest}{to_nowhere}")).input("records.jsonl", lines(&records(count)));
-    (job.run().succeeded(), count)
+    job.run().succeeded()
 }
 
 #[test]
 fn each_record_may_bring_forth_a_thousand() {
-    let (ended, count) = flooded("");
+    let count = 2_000;
+    let ended = flooded(count, "");
     assert_eq!(ended.figure("sinks/nowhere"), count * 1_000);
     assert_eq!(ended.figure("operators/work/records_out"), count * 1_000);
 }
 
 #[test]
 fn a_batch_that_emits_more_than_it_may_is_run_in_parts() {
-    let (ended, count) = flooded("limits = { output = \"1MiB\" }");
+    let count = 1_000;
+    let ended = flooded(count, "limits = { output = \"1MiB\" }");
     assert_eq!(ended.figure("sinks/nowhere"), count * 1_000);
     assert!(ended.figure("operators/work/failures") > 0);
     assert_eq!(ended.figure("rejected"), 0);
@@ -257,7 +258,8 @@ fn a_batch_that_emits_more_than_it_may_is_run_in_parts() {
 
 #[test]
 fn a_record_that_emits_more_than_it_may_alone_is_refused() {
-    let (ended, count) = flooded("limits = { output = \"1KiB\" }\non-error = \"skip\"");
+    let count = 100;
+    let ended = flooded(count, "limits = { output = \"1KiB\" }\non-error = \"skip\"");
     assert_eq!((ended.figure("sinks/nowhere"), ended.figure("rejected")), (0, count));
 }
 
@@ -277,13 +279,13 @@ fn a_flood_of_log_lines_is_cut_and_does_no_harm() {
 fn a_panic_is_logged_with_its_message_and_costs_its_record() {
     let records = records(3_000);
     let poisoned = [5, 1_234, 2_999];
-    let mut text = String::new();
+    let mut input = String::new();
     for record in &records {
         let extra = if poisoned.contains(&record.number) { ",\"x\":\"poison\"}" } else { "}" };
-        text += &(record.value.strip_suffix('}').unwrap().to_owned() + extra + "\n");
+        input += &(record.value.strip_suffix('}').unwrap().to_owned() + extra + "\n");
     }
     let manifest = manifest("", DEAD_LETTERS).replace("guest:misbehaving", "guest:panicking");
-    let job = Job::new(&manifest).input("records.jsonl", text);
+    let job = Job::new(&manifest).input("records.jsonl", input);
     let ended = job.run().succeeded();
     let letters = read_json(&job.output_lines("bad"));
     let number = |letter: &Value| serde_json::from_str::<Value>(letter["value"].as_str()?).ok()?["n"].as_u64();
@@ -292,6 +294,8 @@ fn a_panic_is_logged_with_its_message_and_costs_its_record() {
     for number in poisoned {
         let message = format!("no stomach for `{{\"n\":{number},");
         assert!(ended.stderr.contains(&message), "`{message}` is not in the log:\n{}", ended.stderr);
+        let is_told = |letter: &Value| text(letter, "error").contains(&message);
+        assert!(letters.iter().any(is_told), "`{message}` is in no dead letter: {letters:?}");
     }
     // The record is named by the SDK, so nothing is run but the batch, the parts beside the record, and the record.
     assert_eq!(ended.figure("operators/work/failures"), 2 * poisoned.len() as u64);
