@@ -306,6 +306,31 @@ inputs = ["events"]
     read_json(&job.output_lines("out"))
 }
 
+/// Again and again: an error of the last split comes at the moment in which the job may take its input to have ended.
+#[test]
+fn a_file_that_is_not_what_it_was_is_an_error_at_every_start() {
+    let job = pass(LINES).input("in.txt", "one\ntwo\nthree\n");
+    job.run().succeeded();
+    for (content, error) in [("one\n", "it has shrunk to 4 bytes"), ("eins\nzwei\ndrei\n", "replaced or changed")] {
+        job.write("in.txt", content);
+        for _ in 0..15 {
+            job.run().failed(1, &["source `input`", "in.txt", error]);
+        }
+    }
+    job.write("in.txt", "one\ntwo\nthree\nfour\n");
+    let ended = job.run().succeeded();
+    assert_eq!((ended.figure("records_in"), job.output_lines("out").len()), (1, 4), "it may grow");
+}
+
+#[test]
+fn a_record_that_cannot_be_read_stops_every_start_however_often_epochs_are_sealed() {
+    let job = pass(JSON).arguments(["--set", "checkpoint.interval=1ms"]);
+    job.write("in.jsonl", "{\"k\":\"a\"}\n".repeat(5_000) + "nonsense\n");
+    for _ in 0..30 {
+        job.run().failed(4, &["at in.jsonl:5001"]);
+    }
+}
+
 /// As texts, in an order that does not depend on that of the splits.
 fn in_order(events: &[Value]) -> Vec<String> {
     sorted(events.iter().map(Value::to_string).collect())
