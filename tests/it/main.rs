@@ -8,3 +8,4 @@ mod inputs;
 mod layers;
 mod new_guest;
 mod plain;
+mod readme;
