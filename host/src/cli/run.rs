@@ -9,11 +9,13 @@ use indicatif::{HumanBytes, HumanCount, MultiProgress};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
+use super::check::{EXIT_INVALID_MANIFEST, print_problems};
 use super::load::JobArgs;
 use super::log::{self, LogFormat};
 use super::progress::Progress;
 use super::{Failure, print};
 use crate::job::{self, Ended, JobError, JobOptions, Meters, Summary};
+use crate::manifest::{ManifestError, Problem, Severity};
 
 /// Arguments of `wasmill run`.
 #[derive(Debug, Args)]
@@ -29,10 +31,22 @@ pub(super) struct RunArgs {
 }
 
 pub(super) fn run(arguments: &RunArgs) -> Result<(), Failure> {
-    let started = Instant::now();
-    let job = super::load_job(&arguments.job)?;
     let bars = MultiProgress::new();
     log::start(arguments.log, &bars);
+    match (run_logged(arguments, &bars), arguments.log) {
+        // Whoever reads JSON lines finds the reason among them.
+        (Err(Failure::Because(code, message)), LogFormat::Json) => {
+            tracing::error!("{message}");
+            Err(Failure::Told(code))
+        }
+        (result, _) => result,
+    }
+}
+
+fn run_logged(arguments: &RunArgs, bars: &MultiProgress) -> Result<(), Failure> {
+    let started = Instant::now();
+    let job = arguments.job.load().map_err(|error| told(&error, arguments.log))?;
+    log_problems(&job.warnings, arguments.log);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -41,11 +55,11 @@ pub(super) fn run(arguments: &RunArgs) -> Result<(), Failure> {
     let summary = runtime.block_on(async {
         let stop =
             stop_on_signals().map_err(|error| Failure::Because(1, format!("cannot watch for signals: {error}")))?;
-        let progress = Progress::start(Arc::clone(&meters), &bars);
+        let progress = Progress::start(Arc::clone(&meters), bars);
         let summary = job::run(&job.loaded, &job.graph, JobOptions { started, meters, stop }).await;
         drop(progress);
         summary.map_err(|error| match error {
-            JobError::Manifest(error) => super::told(&error),
+            JobError::Manifest(error) => told(&error, arguments.log),
             error => Failure::Because(error.exit_code(), format!("the job stopped: {error}")),
         })
     })?;
@@ -53,6 +67,27 @@ pub(super) fn run(arguments: &RunArgs) -> Result<(), Failure> {
     match &arguments.summary {
         Some(path) => write_summary(path, &summary),
         None => Ok(()),
+    }
+}
+
+fn told(error: &ManifestError, format: LogFormat) -> Failure {
+    log_problems(error.problems(), format);
+    Failure::Told(EXIT_INVALID_MANIFEST)
+}
+
+/// Problems with the manifest: shown in its text, or as log lines for programs.
+fn log_problems(problems: &[Problem], format: LogFormat) {
+    if format == LogFormat::Text {
+        return print_problems(problems);
+    }
+    for problem in problems {
+        let Problem { severity, message, help, file, .. } = problem;
+        let position = problem.position();
+        let (line, column) = (position.map(|position| position.line), position.map(|position| position.column));
+        match severity {
+            Severity::Error => tracing::error!(file, line, column, help, "{message}"),
+            Severity::Warning => tracing::warn!(file, line, column, help, "{message}"),
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use clap::{Args, Subcommand};
 use comfy_table::Table;
+use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
 use super::load::JobArgs;
@@ -133,31 +134,49 @@ fn scan(
     let found = reader.scan(&table, prefix.as_bytes(), from.map(str::as_bytes), limit).map_err(failed)?;
     let lines = found.iter().map(|(key, value)| match as_json {
         true => format!("{}\n", entry(key, value)),
-        false => format!("{}\t{}\n", key.escape_ascii(), readable(value)),
+        false => format!("{}\t{}\n", readable_key(key), readable(value)),
     });
     print(&lines.collect::<String>())
 }
 
-fn entry(key: &[u8], value: &[u8]) -> Value {
-    json!({ "key": text_or_hex(key), "value": as_value(value) })
+/// A key with its value, as one line of JSON.
+fn entry(key: &[u8], value: &[u8]) -> String {
+    format!("{{\"key\":{},\"value\":{}}}", text_or_hex(key), as_value(value))
 }
 
-/// A value as JSON where it is JSON, as a string where it is text, else as the object `{"hex": …}`.
-fn as_value(bytes: &[u8]) -> Value {
-    serde_json::from_slice(bytes).unwrap_or_else(|_| text_or_hex(bytes))
-}
-
-fn text_or_hex(bytes: &[u8]) -> Value {
-    match std::str::from_utf8(bytes) {
-        Ok(text) if !text.chars().any(|c| c.is_control() && c != '\n' && c != '\t') => text.into(),
-        _ => json!({ "hex": bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>() }),
+/// A value as JSON where it is JSON, as a string where it is text, else as the object `{"hex": …}`. JSON is shown as it was written, members in
+/// their order and numbers to the last digit, but on one line.
+fn as_value(bytes: &[u8]) -> String {
+    match (std::str::from_utf8(bytes), serde_json::from_slice::<IgnoredAny>(bytes)) {
+        (Ok(json), Ok(_)) => json.trim().replace(['\n', '\r'], " "),
+        _ => text_or_hex(bytes).to_string(),
     }
 }
 
+fn text_or_hex(bytes: &[u8]) -> Value {
+    match text(bytes) {
+        Some(text) => text.into(),
+        None => json!({ "hex": bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>() }),
+    }
+}
+
+/// Bytes that people can read.
+fn text(bytes: &[u8]) -> Option<&str> {
+    let is_readable = |text: &&str| !text.chars().any(|c| c.is_control() && c != '\n' && c != '\t');
+    std::str::from_utf8(bytes).ok().filter(is_readable)
+}
+
+/// A value for people: text without quotes.
 fn readable(bytes: &[u8]) -> String {
-    match as_value(bytes) {
-        Value::String(text) => text,
-        value => value.to_string(),
+    let value = as_value(bytes);
+    serde_json::from_str::<String>(&value).unwrap_or(value)
+}
+
+/// A key for people: on one line.
+fn readable_key(key: &[u8]) -> String {
+    match text(key) {
+        Some(text) if !text.contains(['\n', '\t']) => text.to_owned(),
+        _ => key.escape_ascii().to_string(),
     }
 }
 
@@ -167,9 +186,23 @@ mod tests {
 
     #[test]
     fn values_are_shown_as_what_they_are() {
-        assert_eq!(as_value(b"{\"n\":1}"), json!({ "n": 1 }));
-        assert_eq!(as_value(b"plain text"), json!("plain text"));
-        assert_eq!(as_value(&[7, 0, 0, 0]), json!({ "hex": "07000000" }));
-        assert_eq!(readable(b"12"), "12");
+        assert_eq!(
+            as_value(b"{\"n\":1,\n \"a\":12345678901234567890123}"),
+            "{\"n\":1,  \"a\":12345678901234567890123}"
+        );
+        assert_eq!(as_value(b"plain \"text\""), r#""plain \"text\"""#);
+        assert_eq!(as_value(&[7, 0, 0, 0]), r#"{"hex":"07000000"}"#);
+        assert_eq!(
+            (readable(b"12"), readable(b"\"a\\nb\""), readable(b"plain")),
+            ("12".into(), "a\nb".into(), "plain".into())
+        );
+    }
+
+    #[test]
+    fn keys_are_shown_on_one_line() {
+        assert_eq!(readable_key("größe".as_bytes()), "größe");
+        assert_eq!(readable_key(b"a\tb"), "a\\tb");
+        assert_eq!(readable_key(b"\xff"), "\\xff");
+        assert_eq!(entry(b"a\tb", b"{}"), r#"{"key":"a\tb","value":{}}"#);
     }
 }

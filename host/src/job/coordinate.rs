@@ -24,6 +24,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// How often followed sources are searched for new splits.
 const DISCOVER_EVERY: Duration = Duration::from_secs(1);
 
+/// How long the reason of a thread that is gone is waited for.
+const REASON_WAIT: Duration = Duration::from_secs(1);
+
 /// When to seal.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SealRule {
@@ -72,6 +75,16 @@ pub(super) struct Coordinator {
 impl Coordinator {
     /// Runs until the input has ended, a stop is asked for, or something fails.
     pub(super) async fn run(&mut self, events: &mut Events) -> Result<Ended, JobError> {
+        let result = self.drive(events).await;
+        let Err(lost @ JobError::Lost(_)) = result else { return result };
+        // A thread that fails drops its channels a moment before its reason is told.
+        match tokio::time::timeout(REASON_WAIT, events.failures.recv()).await {
+            Ok(Some(reason)) => Err(reason),
+            Ok(None) | Err(_) => Err(lost),
+        }
+    }
+
+    async fn drive(&mut self, events: &mut Events) -> Result<Ended, JobError> {
         self.flow.open();
         let mut look = tokio::time::interval(LOOK_EVERY);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

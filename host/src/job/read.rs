@@ -180,10 +180,11 @@ impl Splits {
     /// The work of one source thread: reads until all splits have ended, or the job stops. `ended` is called when the last split has.
     pub(super) fn work(&self, ended: impl Fn()) -> Result<(), JobError> {
         while let Some(mut split) = self.take() {
-            let outcome = self.read_once(&mut split);
+            // A split that fails stays busy: until the failure is heard of, nobody may take the input to have ended.
+            let outcome = self.read_once(&mut split)?;
             let mut queue = self.queue.lock();
             queue.busy -= 1;
-            match outcome? {
+            match outcome {
                 Some(ReadOutcome::More) => {
                     split.due = Instant::now();
                     queue.waiting.push_back(split);
@@ -248,15 +249,18 @@ impl Splits {
         if records == 0 && !ended {
             return Ok(Some(outcome));
         }
-        let Some(_admitted) = self.flow.admit(records) else { return Ok(None) };
+        let Some(admitted) = self.flow.admit(records) else { return Ok(None) };
         source.positions.lock().insert(split.name.clone(), SplitPosition { at: reader.position(), ended });
         source.meters.bytes_read.lock().insert(split.name.clone(), reader.bytes_read());
         source.meters.records_in.add(records);
         self.meters.first_record.get_or_init(|| self.started.elapsed());
         self.since_seal.fetch_add(records, Ordering::Relaxed);
-        refuse(source, &bad)?;
-        source.router.send(0, batch)?;
-        Ok(Some(outcome))
+        let sent = refuse(source, &bad).and_then(|()| Ok(source.router.send(0, batch)?));
+        if sent.is_err() {
+            // Positions have moved past records that went nowhere: no epoch may be sealed any more.
+            std::mem::forget(admitted);
+        }
+        sent.map(|()| Some(outcome))
     }
 }
 

@@ -38,10 +38,10 @@ impl SinkSetup {
             };
             match message {
                 SinkMessage::Records(batch) => {
-                    let written = writer.write(&batch);
+                    // A batch that could not be written stays in flight: no epoch may be sealed without it.
+                    writer.write(&batch).map_err(failed)?;
                     self.records_out.add(batch.len() as u64);
                     self.flow.remove(batch.len() as u64, batch.byte_len() as u64);
-                    written.map_err(failed)?;
                 }
                 SinkMessage::End => return Ok(()),
                 SinkMessage::Seal { epoch, last, reply } => {

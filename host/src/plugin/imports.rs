@@ -13,8 +13,13 @@ use super::bindings::wasmill::operator::types::Error;
 use super::{Description, Effects, Emitted, Limits, StateReader, Writes};
 use crate::record::{Batch, Column};
 
+/// How much of a logged error is kept for the message of a trap that follows it.
+const LOGGED_ERROR_CHARS_MAX: usize = 4_096;
+
 /// The data behind an instance's imports.
 pub(super) struct Host {
+    /// The operator that the instance works for.
+    pub(super) operator: String,
     pub(super) description: Arc<Description>,
     pub(super) limits: Limits,
     pub(super) state: Arc<dyn StateReader>,
@@ -33,6 +38,8 @@ pub(super) struct Call {
     pub(super) culprit: Option<u32>,
     /// Why the host could not do its part.
     pub(super) host_error: Option<String>,
+    /// The beginning of the last line that it logged as an error.
+    pub(super) logged_error: Option<String>,
     output_bytes: u64,
     log_lines: u32,
     /// What the call has written, for its own later reads; filled only once it reads after writing.
@@ -279,23 +286,23 @@ impl Host {
 
 impl wit::log::Host for Host {
     fn write(&mut self, level: wit::log::Level, message: String) -> wasmtime::Result<()> {
+        let (operator, lines_max) = (self.operator.as_str(), self.limits.log_lines_max);
+        if matches!(level, wit::log::Level::Error) {
+            self.call.logged_error = Some(message.chars().take(LOGGED_ERROR_CHARS_MAX).collect());
+        }
         self.call.log_lines = self.call.log_lines.saturating_add(1);
-        if self.call.log_lines > self.limits.log_lines_max {
-            if self.call.log_lines == self.limits.log_lines_max + 1 {
-                tracing::warn!(
-                    "further lines of this batch are left out: `limits.log-lines` is {}",
-                    self.limits.log_lines_max
-                );
+        if self.call.log_lines > lines_max {
+            if self.call.log_lines - 1 == lines_max {
+                tracing::warn!(operator, "further lines of this batch are left out: `limits.log-lines` is {lines_max}");
             }
             return Ok(());
         }
-        let function = self.description.name.as_str();
         match level {
-            wit::log::Level::Trace => tracing::trace!(function, "{message}"),
-            wit::log::Level::Debug => tracing::debug!(function, "{message}"),
-            wit::log::Level::Info => tracing::info!(function, "{message}"),
-            wit::log::Level::Warn => tracing::warn!(function, "{message}"),
-            wit::log::Level::Error => tracing::error!(function, "{message}"),
+            wit::log::Level::Trace => tracing::trace!(operator, "{message}"),
+            wit::log::Level::Debug => tracing::debug!(operator, "{message}"),
+            wit::log::Level::Info => tracing::info!(operator, "{message}"),
+            wit::log::Level::Warn => tracing::warn!(operator, "{message}"),
+            wit::log::Level::Error => tracing::error!(operator, "{message}"),
         }
         Ok(())
     }

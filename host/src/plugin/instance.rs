@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
-use wasmtime::{Store, UpdateDeadline};
+use wasmtime::{Store, UpdateDeadline, WasmBacktrace};
 
 use super::bindings::wasmill::operator::types as wit;
 use super::bindings::{Operator, OperatorPre};
@@ -33,18 +33,19 @@ pub struct Instance {
 }
 
 impl Instance {
-    /// Makes an instance of `function` and hands it `config` (a JSON object).
+    /// Makes an instance of `function` for `operator`, whose name its log lines bear, and hands it `config` (a JSON object).
     ///
     /// # Errors
     /// [`PluginError::Init`] when it cannot be made within its limits, or refuses its config.
     pub async fn new(
+        operator: &str,
         function: &Function,
         limits: Limits,
         state: Arc<dyn StateReader>,
         config: &str,
     ) -> Result<Self, PluginError> {
         let description = Arc::clone(&function.description);
-        let made = Self::make(&function.engine, &function.pre, limits, state, description).await;
+        let made = Self::make(operator, &function.engine, &function.pre, limits, state, description).await;
         let mut instance = made.map_err(|error| PluginError::Init(error.message))?;
         let call = instance.exports.call_init(&mut instance.store, config);
         match running(&instance.run_clock, call).await {
@@ -55,6 +56,7 @@ impl Instance {
     }
 
     async fn make(
+        operator: &str,
         engine: &wasmtime::Engine,
         pre: &OperatorPre<Host>,
         limits: Limits,
@@ -62,7 +64,9 @@ impl Instance {
         description: Arc<Description>,
     ) -> Result<Self, Failure> {
         let memory = Memory { bytes_max: limits.memory_bytes_max, ..Memory::default() };
-        let mut store = Store::new(engine, Host { description, limits, state, memory, call: Call::default() });
+        let operator = operator.to_owned();
+        let mut store =
+            Store::new(engine, Host { operator, description, limits, state, memory, call: Call::default() });
         store.limiter(|host| &mut host.memory);
         let run_clock = Arc::new(RunClock::new(limits.run_time_max));
         let clock = Arc::clone(&run_clock);
@@ -83,6 +87,8 @@ impl Instance {
     pub async fn process(&mut self, batch: Batch) -> (Batch, Result<Effects, Failure>) {
         let host = self.store.data_mut();
         host.call = Call::of(batch.len() as u32);
+        // A function may go on without the memory that an earlier call wanted.
+        host.memory.refused = None;
         let input = into_wit(batch);
         self.store.set_epoch_deadline(1);
         let call = self.exports.call_process(&mut self.store, &input);
@@ -105,8 +111,9 @@ impl Instance {
 
 /// Asks a component what it is.
 pub(super) async fn describe(engine: &wasmtime::Engine, pre: &OperatorPre<Host>) -> Result<Description, String> {
+    let operator = "describe";
     let nothing = Description { name: String::new(), version: String::new(), tables: Vec::new(), ports: Vec::new() };
-    let made = Instance::make(engine, pre, DESCRIBE_LIMITS, Arc::new(NoState), Arc::new(nothing)).await;
+    let made = Instance::make(operator, engine, pre, DESCRIBE_LIMITS, Arc::new(NoState), Arc::new(nothing)).await;
     let mut instance = made.map_err(|error| error.message)?;
     let call = instance.exports.call_describe(&mut instance.store);
     let told = running(&instance.run_clock, call).await.map_err(|error| failure(&instance.store, &error).message)?;
@@ -204,7 +211,22 @@ fn failure(store: &Store<Host>, error: &wasmtime::Error) -> Failure {
         return Failure { kind: FailureKind::Memory, message, culprit };
     }
     let kind = if error.is::<wasmtime::Trap>() { FailureKind::Trap } else { FailureKind::Contract };
-    Failure { kind, message: format!("{error:?}"), culprit }
+    Failure { kind, message: trap_message(error, host.call.logged_error.as_deref()), culprit }
+}
+
+/// What happened, what the function itself said of it (a panic ends in a trap, which says nothing), and where: the most telling first.
+fn trap_message(error: &wasmtime::Error, logged: Option<&str>) -> String {
+    let backtrace = error.downcast_ref::<WasmBacktrace>();
+    // The back-trace is the outermost of the causes.
+    let causes = error.chain().skip(usize::from(backtrace.is_some())).map(ToString::to_string).collect::<Vec<_>>();
+    let mut message = causes.join(": ");
+    if let Some(logged) = logged {
+        message += &format!("\nthe function said: {logged}");
+    }
+    if let Some(backtrace) = backtrace {
+        message += &format!("\n{}", backtrace.to_string().trim_end());
+    }
+    message
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -35,13 +35,13 @@ pub type Mailbox = mpsc::UnboundedSender<Message>;
 pub enum TaskError {
     /// A record failed and the manifest says `on-error = "stop"`.
     #[error(
-        "{who} failed on a record with key `{key}`: {error}\nset `on-error` to \"dead-letter\" or \"skip\" to go on without such records"
+        "{who} failed on a record {which}: {error}\nset `on-error` to \"dead-letter\" or \"skip\" to go on without such records"
     )]
     Record {
         /// `operator `x`` or `source `x``.
         who: String,
-        /// The record's key, escaped, or its place in the input.
-        key: String,
+        /// By its place in the input, its key, or, without either, its beginning.
+        which: String,
         /// What went wrong.
         error: String,
     },

@@ -13,6 +13,9 @@ use crate::record::{Batch, NO_TIME};
 /// How many refused records a source or operator logs in full; the rest are only counted.
 const LOGGED_MAX: u64 = 20;
 
+/// How much of a key or value is shown to people.
+const SHOWN_BYTES_MAX: usize = 80;
+
 /// The rule of one source or operator.
 #[derive(Debug, Clone)]
 pub struct Refusals {
@@ -39,6 +42,17 @@ pub struct Refused<'a> {
     pub error: &'a str,
 }
 
+impl Refused<'_> {
+    /// Which record it is, for people; follows "a record".
+    fn named(&self) -> String {
+        match (self.place, self.key) {
+            (Some(place), _) => format!("at {place}"),
+            (None, b"") => format!("without a key, `{}`", shortened(self.value)),
+            (None, key) => format!("with key `{}`", shortened(key)),
+        }
+    }
+}
+
 impl Refusals {
     /// The rule of `kind` `name`; `dead_letter` is the sink that the manifest names, if any.
     pub fn new(kind: &'static str, name: &str, on_error: OnError, dead_letter: Option<SinkHandle>) -> Self {
@@ -58,16 +72,22 @@ impl Refusals {
         if self.on_error == OnError::Stop {
             return Err(TaskError::Record {
                 who: format!("{} `{}`", self.kind, self.name),
-                key: record.place.map_or_else(|| shortened(record.key), str::to_owned),
+                which: record.named(),
                 error: record.error.to_owned(),
             });
         }
         let before = self.refused.add(1);
         if before < LOGGED_MAX {
-            let place = record.place.unwrap_or_default();
-            tracing::warn!(from = %self.name, key = %shortened(record.key), place, "record refused: {}", record.error);
+            let Refused { place, error, .. } = record;
+            let key = (!record.key.is_empty()).then(|| shortened(record.key));
+            let (by, name) = (self.kind, self.name.as_str());
+            tracing::warn!(by, name, key, place, "record {} refused: {error}", record.named());
         } else if before == LOGGED_MAX {
-            tracing::warn!(from = %self.name, "further refused records are counted, not logged");
+            tracing::warn!(
+                by = self.kind,
+                name = self.name.as_str(),
+                "further refused records are counted, not logged"
+            );
         }
         if let Some(sink) = &self.dead_letter {
             let mut batch = Batch::default();
@@ -104,12 +124,17 @@ fn put_bytes(fields: &mut serde_json::Map<String, serde_json::Value>, name: &str
     };
 }
 
-/// A key for people: escaped, at most 80 bytes of it.
-fn shortened(key: &[u8]) -> String {
-    match key.get(..80) {
-        Some(start) => format!("{}…", start.escape_ascii()),
-        None => key.escape_ascii().to_string(),
+/// Bytes for people: text with its control characters escaped, other bytes as `\xNN`; only the first of many.
+fn shortened(bytes: &[u8]) -> String {
+    let start = &bytes[..bytes.len().min(SHOWN_BYTES_MAX)];
+    let mut shown = String::new();
+    for chunk in start.utf8_chunks() {
+        for char in chunk.valid().chars() {
+            if char.is_control() { shown.extend(char.escape_default()) } else { shown.push(char) }
+        }
+        shown += &chunk.invalid().escape_ascii().to_string();
     }
+    if start.len() < bytes.len() { shown + "…" } else { shown }
 }
 
 #[cfg(test)]
@@ -124,6 +149,16 @@ mod tests {
     fn stop_names_who_and_which() {
         let error = Refusals::new("operator", "stats", OnError::Stop, None).refuse(refused(b"v")).unwrap_err();
         assert!(error.to_string().starts_with("operator `stats` failed on a record with key `k`: bad"), "{error}");
+    }
+
+    #[test]
+    fn a_record_is_named_by_what_there_is_of_it() {
+        let keyed = refused(b"v");
+        assert_eq!(keyed.named(), "with key `k`");
+        assert_eq!(Refused { key: b"", ..keyed }.named(), "without a key, `v`");
+        assert_eq!(Refused { key: "grö\t\"ße".as_bytes(), ..keyed }.named(), "with key `grö\\t\"ße`");
+        assert_eq!(Refused { key: b"\xff!", ..keyed }.named(), "with key `\\xff!`");
+        assert_eq!(Refused { place: Some("in.txt:2, byte 9"), ..keyed }.named(), "at in.txt:2, byte 9");
     }
 
     #[test]

@@ -224,8 +224,9 @@ impl Task {
 
     async fn new_instance(&self) -> Result<Instance, TaskError> {
         let state: Arc<dyn StateReader> = Arc::new(OwnTables(Arc::clone(&self.tables)));
-        let made = Instance::new(&self.operator.function, self.operator.limits, state, &self.operator.config).await;
-        made.map_err(|error| TaskError::Plugin { operator: self.operator.name.clone(), error })
+        let OperatorSetup { name, function, limits, config, .. } = &*self.operator;
+        let made = Instance::new(name, function, *limits, state, config).await;
+        made.map_err(|error| TaskError::Plugin { operator: name.clone(), error })
     }
 
     /// Applies what a call did. Nothing here waits, so a batch's effects are never half applied when a seal comes.
