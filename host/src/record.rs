@@ -199,6 +199,40 @@ pub struct Batch {
     pub times: Vec<i64>,
 }
 
+/// How large a batch is: for making another like it in one allocation a column.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct BatchSize {
+    /// Records.
+    pub records: usize,
+    /// Bytes of all keys.
+    pub key_bytes: usize,
+    /// Bytes of all values.
+    pub value_bytes: usize,
+}
+
+impl BatchSize {
+    /// The size of `batch`.
+    pub fn of(batch: &Batch) -> Self {
+        let (key_bytes, value_bytes) = (batch.keys.bytes().len(), batch.values.bytes().len());
+        Self { records: batch.len(), key_bytes, value_bytes }
+    }
+
+    /// One part of `parts` (at least 1) like each other, with an eighth to spare.
+    pub fn part(self, parts: usize) -> Self {
+        let part = |whole: usize| whole / parts + whole / parts / 8 + 8;
+        Self { records: part(self.records), key_bytes: part(self.key_bytes), value_bytes: part(self.value_bytes) }
+    }
+
+    /// An empty batch with room for this much.
+    pub fn empty_batch(self) -> Batch {
+        Batch {
+            keys: Column::with_capacity(self.records, self.key_bytes),
+            values: Column::with_capacity(self.records, self.value_bytes),
+            times: Vec::with_capacity(self.records),
+        }
+    }
+}
+
 impl Batch {
     /// A batch from columns that come from outside.
     ///

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::{JobError, Meters, SourceMeters};
 use crate::connector::{BadRecord, ReadOutcome, Source, SplitReader};
 use crate::epoch::entry::Position;
-use crate::record::{Batch, NO_TIME};
+use crate::record::{BatchSize, NO_TIME};
 use crate::task::flow::Flow;
 use crate::task::refuse::{Refusals, Refused};
 use crate::task::route::Router;
@@ -25,6 +25,8 @@ const READ_RECORDS_MAX: usize = 1_024;
 const READ_BYTES_MAX: usize = 1 << 20;
 /// The most splits open at once, of sources that are not followed.
 const OPEN_SPLITS_MAX: usize = 256;
+/// The most reads of a split before its thread looks at others.
+const READS_PER_TURN: usize = 32;
 /// How long a split that had nothing new is left alone.
 const IDLE_WAIT: Duration = Duration::from_millis(20);
 
@@ -72,6 +74,8 @@ struct Waiting {
     name: String,
     /// Opened when it is first worked on.
     reader: Option<Box<dyn SplitReader>>,
+    /// How large its last batch was: the next is likely to be like it.
+    size: BatchSize,
     /// Not before this.
     due: Instant,
 }
@@ -126,12 +130,8 @@ impl Splits {
         let mut queue = self.queue.lock();
         for name in names {
             if queue.known.insert((source.name.clone(), name.clone())) {
-                queue.waiting.push_back(Waiting {
-                    source: Arc::clone(source),
-                    name,
-                    reader: None,
-                    due: Instant::now(),
-                });
+                let (source, size, due) = (Arc::clone(source), BatchSize::default(), Instant::now());
+                queue.waiting.push_back(Waiting { source, name, reader: None, size, due });
             }
         }
         drop(queue);
@@ -181,7 +181,7 @@ impl Splits {
     pub(super) fn work(&self, ended: impl Fn()) -> Result<(), JobError> {
         while let Some(mut split) = self.take() {
             // A split that fails stays busy: until the failure is heard of, nobody may take the input to have ended.
-            let outcome = self.read_once(&mut split)?;
+            let outcome = self.read_turn(&mut split)?;
             let mut queue = self.queue.lock();
             queue.busy -= 1;
             match outcome {
@@ -230,6 +230,17 @@ impl Splits {
         }
     }
 
+    /// Reads several times, as long as there is more at once: threads that take turns after each read wake each other for nothing.
+    fn read_turn(&self, split: &mut Waiting) -> Result<Option<ReadOutcome>, JobError> {
+        for _ in 1..READS_PER_TURN {
+            match self.read_once(split)? {
+                Some(ReadOutcome::More) => {}
+                outcome => return Ok(outcome),
+            }
+        }
+        self.read_once(split)
+    }
+
     /// Reads once and sends what was read on its way. `None` when the job is stopping.
     fn read_once(&self, split: &mut Waiting) -> Result<Option<ReadOutcome>, JobError> {
         let source = &split.source;
@@ -242,8 +253,9 @@ impl Splits {
             split.reader = Some(reader);
         }
         let reader = split.reader.as_mut().expect("opened just above");
-        let (mut batch, mut bad) = (Batch::default(), Vec::new());
+        let (mut batch, mut bad) = (split.size.empty_batch(), Vec::new());
         let outcome = reader.read(READ_RECORDS_MAX, READ_BYTES_MAX, &mut batch, &mut bad).map_err(failed)?;
+        split.size = BatchSize::of(&batch);
         let records = (batch.len() + bad.len()) as u64;
         let ended = outcome == ReadOutcome::End;
         if records == 0 && !ended {

@@ -10,7 +10,7 @@ use wasmtime::ResourceLimiter;
 
 use super::bindings::wasmill::operator as wit;
 use super::bindings::wasmill::operator::types::Error;
-use super::{Description, Effects, Emitted, Limits, StateReader, Writes};
+use super::{Description, Effects, Emitted, Limits, StateReadError, StateReader, Writes};
 use crate::record::{Batch, Column};
 
 /// How much of a logged error is kept for the message of a trap that follows it.
@@ -100,19 +100,12 @@ impl Host {
     }
 
     fn check_owned(&self, keys: &Column) -> Result<(), Error> {
-        match keys.iter().find(|key| !self.state.owns(key)) {
-            None => Ok(()),
-            Some(key) => Err(Error::ForeignKey(format!(
-                "key `{}` is not owned by this task; state is kept under the keys of the task's own records",
-                key.escape_ascii()
-            ))),
-        }
+        keys.iter().find(|key| !self.state.owns(key)).map_or(Ok(()), |key| Err(foreign(key)))
     }
 
     fn read_many(&mut self, table: &str, keys: wit::types::Column) -> Result<wit::types::OptionalColumn, Error> {
         let table = self.table(table)?;
         let keys = column(keys)?;
-        self.check_owned(&keys)?;
         let mut items = Column::with_capacity(keys.len(), keys.len() * 16);
         let mut present = Vec::with_capacity(keys.len());
         let mut overflow = false;
@@ -132,9 +125,13 @@ impl Host {
                 None => take(value),
             })
         };
-        if let Err(error) = read {
-            self.call.host_error = Some(error.clone());
-            return Err(Error::Other(error));
+        match read {
+            Ok(()) => {}
+            Err(StateReadError::ForeignKey(index)) => return Err(foreign(keys.get(index))),
+            Err(StateReadError::Host(error)) => {
+                self.call.host_error = Some(error.clone());
+                return Err(Error::Other(error));
+            }
         }
         if overflow {
             return Err(Error::LimitExceeded(
@@ -199,6 +196,13 @@ impl Call {
 
 fn column(column: wit::types::Column) -> Result<Column, Error> {
     Column::from_parts(column.bytes, column.ends).map_err(|error| Error::Malformed(error.to_string()))
+}
+
+fn foreign(key: &[u8]) -> Error {
+    Error::ForeignKey(format!(
+        "key `{}` is not owned by this task; state is kept under the keys of the task's own records",
+        key.escape_ascii()
+    ))
 }
 
 fn one(item: &[u8]) -> Column {

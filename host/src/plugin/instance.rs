@@ -14,7 +14,9 @@ use super::bindings::wasmill::operator::types as wit;
 use super::bindings::{Operator, OperatorPre};
 use super::engine::Function;
 use super::imports::{Call, Host, Memory};
-use super::{DEFAULT_PORT, Description, Effects, Failure, FailureKind, Limits, PluginError, StateReader};
+use super::{
+    DEFAULT_PORT, Description, Effects, Failure, FailureKind, Limits, PluginError, StateReadError, StateReader,
+};
 use crate::record::{Batch, Column};
 
 /// The limits of `describe`, which runs before the manifest's limits are known to matter.
@@ -128,7 +130,7 @@ pub(super) async fn describe(engine: &wasmtime::Engine, pre: &OperatorPre<Host>)
 struct NoState;
 
 impl StateReader for NoState {
-    fn read(&self, _: usize, _: &Column, _: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<(), String> {
+    fn read(&self, _: usize, _: &Column, _: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<(), StateReadError> {
         Ok(())
     }
 

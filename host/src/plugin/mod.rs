@@ -50,11 +50,25 @@ pub trait StateReader: Send + Sync {
     /// Calls `found` for each of `keys` with its index and value.
     ///
     /// # Errors
-    /// When state on disk cannot be read: the host's fault, never the guest's.
-    fn read(&self, table: usize, keys: &Column, found: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<(), String>;
+    /// Before `found` is called for the first time, or when state on disk cannot be read.
+    fn read(
+        &self,
+        table: usize,
+        keys: &Column,
+        found: &mut dyn FnMut(usize, Option<&[u8]>),
+    ) -> Result<(), StateReadError>;
 
     /// Whether the task owns `key`.
     fn owns(&self, key: &[u8]) -> bool;
+}
+
+/// Why state cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StateReadError {
+    /// The task does not own this one of the keys: the guest's fault.
+    ForeignKey(usize),
+    /// State on disk cannot be read: the host's fault.
+    Host(String),
 }
 
 /// Writes to one table, in the order in which the guest made them.

@@ -15,7 +15,7 @@ use crate::connector::extract::JsonPointer;
 use crate::epoch::Epoch;
 use crate::epoch::entry::SinkSeal;
 use crate::key::KeyHash;
-use crate::record::{Batch, Column};
+use crate::record::{Batch, BatchSize, Column};
 
 /// What comes into a sink's mailbox.
 #[derive(Debug)]
@@ -171,15 +171,8 @@ impl Router {
 
 /// One bucket a task: each record goes to the owner of its key's partition, and keeps its place among those that go there.
 fn partition(batch: &Batch, owners: &[u16], tasks: usize) -> Vec<Batch> {
-    let records = batch.len() / tasks * 5 / 4 + 8;
-    let bytes = |column: &Column| column.bytes().len() / tasks * 5 / 4 + 64;
-    let mut buckets: Vec<Batch> = (0..tasks)
-        .map(|_| Batch {
-            keys: Column::with_capacity(records, bytes(&batch.keys)),
-            values: Column::with_capacity(records, bytes(&batch.values)),
-            times: Vec::with_capacity(records),
-        })
-        .collect();
+    let size = BatchSize::of(batch).part(tasks);
+    let mut buckets: Vec<Batch> = (0..tasks).map(|_| size.empty_batch()).collect();
     let partitions = owners.len() as u16;
     for index in 0..batch.len() {
         let key = batch.keys.get(index);

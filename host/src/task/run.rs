@@ -14,9 +14,9 @@ use super::{Message, TaskError};
 use crate::metrics::OperatorMeters;
 use crate::plugin::engine::Function;
 use crate::plugin::instance::Instance;
-use crate::plugin::{Effects, Failure, FailureKind, Limits, StateReader};
+use crate::plugin::{Effects, Failure, FailureKind, Limits, StateReadError, StateReader};
 use crate::record::{Batch, Column};
-use crate::state::{Pressure, TaskTables, Write};
+use crate::state::{Pressure, TablesError, TaskTables, Write};
 
 /// The most slices of eviction in a row; a slice looks at some thousand places of a table.
 const EVICT_SLICES_MAX: usize = 10_000;
@@ -287,8 +287,16 @@ struct Gathered {
 struct OwnTables(Arc<TaskTables>);
 
 impl StateReader for OwnTables {
-    fn read(&self, table: usize, keys: &Column, found: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<(), String> {
-        self.0.with_values(table, keys, found).map_err(|error| error.to_string())
+    fn read(
+        &self,
+        table: usize,
+        keys: &Column,
+        found: &mut dyn FnMut(usize, Option<&[u8]>),
+    ) -> Result<(), StateReadError> {
+        self.0.with_values(table, keys, found).map_err(|error| match error {
+            TablesError::ForeignKey { index } => StateReadError::ForeignKey(index),
+            error => StateReadError::Host(error.to_string()),
+        })
     }
 
     fn owns(&self, key: &[u8]) -> bool {
