@@ -40,6 +40,7 @@ pub fn guest(name: &str) -> PathBuf {
 pub fn wasmill(dir: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_wasmill"));
     command.current_dir(dir).env("NO_COLOR", "1").env_remove("RUST_LOG").env_remove("RUST_BACKTRACE");
+    command.stdin(Stdio::null());
     command
 }
 
@@ -142,9 +143,14 @@ impl Job {
 
     /// Starts the job.
     pub fn start(&self) -> Running {
+        self.start_reading(Stdio::null())
+    }
+
+    /// Starts the job with this as its standard input.
+    pub fn start_reading(&self, input: impl Into<Stdio>) -> Running {
         _ = std::fs::remove_file(self.path(SUMMARY));
         let mut command = wasmill(self.dir.path());
-        command.args(["run", "job.toml", "--summary", SUMMARY]).args(&self.arguments);
+        command.args(["run", "job.toml", "--summary", SUMMARY]).args(&self.arguments).stdin(input);
         Running::start(command, self.time_limit, Some(self.path(SUMMARY)))
     }
 
@@ -157,9 +163,17 @@ impl Job {
 
     /// The newest epoch with an entry in the job's log; 0 when there is none.
     pub fn newest_epoch(&self) -> u64 {
+        self.logged_epochs().max().unwrap_or(0)
+    }
+
+    /// The oldest epoch with an entry in the job's log: those before it are in redb. 0 when there is none.
+    pub fn oldest_epoch(&self) -> u64 {
+        self.logged_epochs().min().unwrap_or(0)
+    }
+
+    fn logged_epochs(&self) -> impl Iterator<Item = u64> {
         let entries = self.path("state/log").read_dir().into_iter().flatten().flatten();
-        let epochs = entries.filter_map(|entry| entry.path().file_stem()?.to_str()?.parse().ok());
-        epochs.max().unwrap_or(0)
+        entries.filter_map(|entry| entry.path().file_stem()?.to_str()?.parse().ok())
     }
 
     /// All keys of a table with their values, as `wasmill state scan` shows them.
@@ -205,7 +219,7 @@ pub struct Running {
 impl Running {
     fn start(mut command: Command, limit: Duration, summary: Option<PathBuf>) -> Self {
         let shown = format!("{command:?}");
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|error| panic!("{shown}: {error}"));
         let stdout = read_in_background(child.stdout.take().expect("it is piped"));
         let stderr = read_in_background(child.stderr.take().expect("it is piped"));

@@ -92,6 +92,7 @@ fn run_killed(job: &Job, files: usize) -> Input {
         input.bids.len()
     );
     assert!(interrupted > KILLS / 4, "most kills must fall into work: {interrupted} of {kills}");
+    println!("the log begins at epoch {}", job.oldest_epoch());
     job.run().succeeded();
     assert!(!has_temporaries(job), "a job that has ended leaves no temporaries");
     let again = job.run().succeeded();
@@ -128,13 +129,17 @@ fn has_temporaries(job: &Job) -> bool {
     names.into_iter().any(|entry| entry.file_name().as_encoded_bytes().starts_with(b"."))
 }
 
+/// So little memory that redb is fed every few epochs, and that some of the kills meet it.
+const TIGHT: &str = "memory = '3MiB'";
+
 /// A manifest of operators between the source `bids`, keyed by auction, and the sink `out`.
-fn manifest(operators: &str, last: &str, roll: &str) -> String {
+fn manifest(memory: &str, operators: &str, last: &str, roll: &str) -> String {
     format!(
         r#"
         [job]
         name = "killed"
         workers = 2
+        {memory}
         [checkpoint]
         interval = "100ms"
         [sources.bids]
@@ -268,21 +273,21 @@ fn check_stats(job: &Job, bids: &[Bid]) {
 
 #[test]
 fn killed_again_and_again_each_key_has_its_output_record_for_record() {
-    let job = Job::new(&manifest(STATS, "stats", ""));
+    let job = Job::new(&manifest("", STATS, "stats", ""));
     let input = run_killed(&job, 1);
     check_stats(&job, &input.bids);
 }
 
 #[test]
 fn killed_again_and_again_with_files_that_span_epochs() {
-    let job = Job::new(&manifest(STATS, "stats", "roll = '1s'"));
+    let job = Job::new(&manifest("", STATS, "stats", "roll = '1s'"));
     let input = run_killed(&job, 1);
     check_stats(&job, &input.bids);
 }
 
 #[test]
 fn killed_again_and_again_several_splits_feed_a_key() {
-    let job = Job::new(&manifest(COUNT, "count", ""));
+    let job = Job::new(&manifest(TIGHT, COUNT, "count", ""));
     let input = run_killed(&job, 4);
     let expected = counts(input.bids.iter().map(|bid| bid.auction.to_string()));
     assert_same("output", &sorted(output_by_key(&job)), &running_counts(&expected));
@@ -291,7 +296,7 @@ fn killed_again_and_again_several_splits_feed_a_key() {
 
 #[test]
 fn killed_again_and_again_two_keyed_operators_in_a_row() {
-    let job = Job::new(&manifest(COUNT_TWICE, "reached", ""));
+    let job = Job::new(&manifest(TIGHT, COUNT_TWICE, "reached", ""));
     let input = run_killed(&job, 1);
     let first = counts(input.bids.iter().map(|bid| bid.auction.to_string()));
     let second = counts(first.values().flat_map(|count| 1..=*count).map(|reached| reached.to_string()));

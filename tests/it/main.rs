@@ -1,6 +1,8 @@
 //! The integration tests: the built `wasmill` as its users meet it, and the rules that the sources keep.
 
+mod budget;
 mod cli;
+mod damage;
 mod graphs;
 mod guests;
 mod harness;
