@@ -357,7 +357,11 @@ fn a_refused_config_is_told_before_anything_is_read() {
 fn what_is_no_function_is_refused_with_what_it_is() {
     let cases: [(&str, &[u8], &str); 4] = [
         ("core.wasm", b"\0asm\x01\0\0\0", "is a core Wasm module, not a component"),
-        ("random.wasm", b"\x17random bytes, not Wasm at all", "is not a valid component"),
+        (
+            "random.wasm",
+            b"\x17random bytes, not Wasm at all",
+            "is not a valid component: it does not begin as Wasm does",
+        ),
         ("empty.wasm", b"", "is not a valid component"),
         ("cut.wasm", b"\0asm\x0d\0\x01\0\x07", "is not a valid component"),
     ];
