@@ -108,6 +108,12 @@ fn check_names_a_job_that_is_right_and_what_it_has() {
 }
 
 #[test]
+fn build_says_that_there_is_nothing_to_build() {
+    let ended = job().command(["build", "job.toml"]).succeeded();
+    assert_eq!(ended.stderr, "nothing to build: no operator has a `build` command\n");
+}
+
+#[test]
 fn inspect_says_what_a_component_is() {
     let job = job();
     let component = guest("misbehaving");

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use serde_json::Value;
 use wasmill::key::KeyHash;
 
@@ -215,6 +216,51 @@ fn without_a_rule_a_bad_record_stops_the_job_and_is_named() {
 }
 
 #[test]
+fn a_job_that_a_record_has_stopped_goes_on_under_another_rule_as_if_it_had_always_been_so() {
+    let records = records(RECORDS);
+    let job = job(&format!("mode = \"trap\", {COUNTED_BAD}"), "");
+    job.run().failed(4, &["operator `work`"]);
+    job.command(["run", "job.toml", "--set", "operators.work.on-error=skip"]).succeeded();
+    assert_good_are_counted(&job, &records, EVERY);
+}
+
+#[test]
+fn many_bad_records_of_one_batch_are_found_each() {
+    let (records, every) = (records(2_000), 10);
+    for mode in ["trap", "panic-marked", "reject"] {
+        let config = format!("mode = \"{mode}\", work = \"count\", every = {every}");
+        let job = job_over(&records, &config, DEAD_LETTERS);
+        let ended = job.run().succeeded();
+        assert_letters(&job, &ended, &bad(&records, every), if mode == "reject" { "is bad" } else { "unreachable" });
+        assert_good_are_counted(&job, &records, every);
+    }
+}
+
+/// The limit is on the time that a function runs, not on the time that passes: here far more passes than it allows.
+#[test]
+fn a_process_that_is_stopped_for_a_while_refuses_nothing() {
+    let count = 10_000;
+    let limit = Duration::from_millis(400);
+    let rules = format!("batch = 64\nlimits = {{ time = \"{}ms\" }}", limit.as_millis());
+    let job = flood(count, &rules);
+    let running = job.start();
+    let deadline = Instant::now() + Duration::from_secs(40);
+    while !job.path("state/committed").exists() {
+        assert!(Instant::now() < deadline, "the job has not begun");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    for _ in 0..4 {
+        running.signal(Signal::STOP);
+        std::thread::sleep(limit + Duration::from_millis(100));
+        running.signal(Signal::CONT);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let ended = running.wait().succeeded();
+    assert_eq!((ended.figure("rejected"), ended.figure("operators/work/failures")), (0, 0));
+    assert_eq!(ended.figure("sinks/nowhere"), count * 1_000);
+}
+
+#[test]
 fn a_failing_record_is_tried_as_often_as_asked_and_a_rejected_one_once() {
     let failures = |mode: &str, rules: &str| {
         let config = format!("mode = \"{mode}\", every = 10");
@@ -228,21 +274,20 @@ fn a_failing_record_is_tried_as_often_as_asked_and_a_rejected_one_once() {
     assert_eq!(failures("reject", "retries = 2"), 0);
 }
 
-fn flooded(count: u64, rules: &str) -> Ended {
+fn flood(count: u64, rules: &str) -> Job {
     let to_nowhere = r#"
 [sinks.nowhere]
 kind = "blackhole"
 inputs = ["work"]
 "#;
     let manifest = manifest("mode = \"flood\"", rules).replace("inputs = [\"work\"]", "inputs = [\"records\"]");
-    let job = Job::new(&format!("{manifest}{to_nowhere}")).input("records.jsonl", lines(&records(count)));
-    job.run().succeeded()
+    Job::new(&format!("{manifest}{to_nowhere}")).input("records.jsonl", lines(&records(count)))
 }
 
 #[test]
 fn each_record_may_bring_forth_a_thousand() {
     let count = 2_000;
-    let ended = flooded(count, "");
+    let ended = flood(count, "").run().succeeded();
     assert_eq!(ended.figure("sinks/nowhere"), count * 1_000);
     assert_eq!(ended.figure("operators/work/records_out"), count * 1_000);
 }
@@ -250,7 +295,7 @@ fn each_record_may_bring_forth_a_thousand() {
 #[test]
 fn a_batch_that_emits_more_than_it_may_is_run_in_parts() {
     let count = 1_000;
-    let ended = flooded(count, "limits = { output = \"1MiB\" }");
+    let ended = flood(count, "limits = { output = \"1MiB\" }").run().succeeded();
     assert_eq!(ended.figure("sinks/nowhere"), count * 1_000);
     assert!(ended.figure("operators/work/failures") > 0);
     assert_eq!(ended.figure("rejected"), 0);
@@ -259,7 +304,7 @@ fn a_batch_that_emits_more_than_it_may_is_run_in_parts() {
 #[test]
 fn a_record_that_emits_more_than_it_may_alone_is_refused() {
     let count = 100;
-    let ended = flooded(count, "limits = { output = \"1KiB\" }\non-error = \"skip\"");
+    let ended = flood(count, "limits = { output = \"1KiB\" }\non-error = \"skip\"").run().succeeded();
     assert_eq!((ended.figure("sinks/nowhere"), ended.figure("rejected")), (0, count));
 }
 
@@ -312,7 +357,11 @@ fn a_refused_config_is_told_before_anything_is_read() {
 fn what_is_no_function_is_refused_with_what_it_is() {
     let cases: [(&str, &[u8], &str); 4] = [
         ("core.wasm", b"\0asm\x01\0\0\0", "is a core Wasm module, not a component"),
-        ("random.wasm", b"\x17random bytes, not Wasm at all", "is not a valid component"),
+        (
+            "random.wasm",
+            b"\x17random bytes, not Wasm at all",
+            "is not a valid component: it does not begin as Wasm does",
+        ),
         ("empty.wasm", b"", "is not a valid component"),
         ("cut.wasm", b"\0asm\x0d\0\x01\0\x07", "is not a valid component"),
     ];

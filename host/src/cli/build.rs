@@ -28,7 +28,11 @@ pub(super) fn run(arguments: &Build) -> Result<(), Failure> {
 
 /// Runs the `build` command of each operator in `dir`, then checks that every component is there.
 fn build(manifest: &Manifest, dir: &Path) -> anyhow::Result<()> {
-    for step in steps(manifest) {
+    let steps = steps(manifest);
+    if steps.is_empty() {
+        eprintln!("nothing to build: no operator has a `build` command");
+    }
+    for step in steps {
         eprintln!("building {}: {}", step.operators.join(", "), step.command);
         run_step(&step, dir)?;
     }

@@ -102,8 +102,12 @@ impl Engine {
     }
 
     fn compile(&self, path: &Path, bytes: &[u8], digest: &[u8; 32]) -> Result<Component, PluginError> {
+        if !bytes.starts_with(b"\0asm") {
+            let error = "it does not begin as Wasm does".to_owned();
+            return Err(PluginError::Compile { path: path.to_owned(), error });
+        }
         // A core module has layer 0 where a component has 1; see the binary format's preamble.
-        if bytes.starts_with(b"\0asm") && bytes.get(6..8) == Some(&[0, 0]) {
+        if bytes.get(6..8) == Some(&[0, 0]) {
             return Err(PluginError::CoreModule { path: path.to_owned() });
         }
         if let Some(component) = self.cache.load(&self.inner, digest) {
