@@ -122,12 +122,12 @@ impl Bench {
         self.guest("guest-examples", name)
     }
 
-    /// The component of the functions that only the benchmarks use.
+    /// The component of a function that only the benchmarks use: `echo` or `hold`.
     ///
     /// # Errors
     /// When it was not built.
-    pub fn bench_guest(&self) -> Result<PathBuf> {
-        self.guest("benches/guest", "wasmill_bench_guest")
+    pub fn bench_guest(&self, name: &str) -> Result<PathBuf> {
+        self.guest("benches/guest", &format!("wasmill_bench_{name}"))
     }
 
     /// A path under the directory that is emptied before each run of the suite.

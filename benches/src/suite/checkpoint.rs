@@ -49,7 +49,7 @@ const ROUNDS: u64 = 3;
 const PLAIN_BYTES: usize = 10_000_000;
 const PLAIN_WRITES: usize = 20;
 
-const PACED_SECONDS: u64 = 10;
+const PACED_SECONDS: u64 = 40;
 
 const WANTED_SEAL_PAUSE_MS: f64 = 10.0;
 const WANTED_COMMIT_MS: f64 = 100.0;
@@ -60,13 +60,13 @@ const WANTED_FEED_PERCENT: f64 = 10.0;
 const KEYED_LINES: Form = Form::Lines { keyed: true };
 
 fn measure(bench: &mut Bench) -> Result<()> {
-    let component = bench.bench_guest()?;
+    let component = bench.bench_guest("hold")?;
     let few = few_keys(bench, &component)?;
 
     let input = bench.out("keys.txt");
     let manifest = Manifest::new("checkpoint", Checkpoint::EveryRecords(DIRTY_KEYS))
         .file(&input, KEYED_LINES)
-        .operator(&component, HOLD)
+        .operator(&component, "")
         .blackhole("work");
     let job = bench.job("checkpoint", &manifest, (1 + ROUNDS) * KEYS)?;
     append(&input, 0..KEYS, KEYS)?;
@@ -84,15 +84,13 @@ fn measure(bench: &mut Bench) -> Result<()> {
     paced(bench, &component)
 }
 
-const HOLD: &str = "work = \"hold\"";
-
 /// The same job over as many records, with so few keys that they weigh nothing.
 fn few_keys(bench: &Bench, component: &Path) -> Result<JobRun> {
     let input = bench.out("few-keys.txt");
     append(&input, 0..KEYS, FEW_KEYS)?;
     let manifest = Manifest::new("few-keys", Checkpoint::EveryRecords(DIRTY_KEYS))
         .file(&input, KEYED_LINES)
-        .operator(component, HOLD)
+        .operator(component, "")
         .blackhole("work");
     let job = bench.job("few-keys", &manifest, KEYS)?;
     let run = job.run()?.expect_records(KEYS)?;
@@ -163,7 +161,7 @@ fn report_restart(bench: &mut Bench, steady: &JobRun, idle: &JobRun) {
 fn paced(bench: &mut Bench, component: &Path) -> Result<()> {
     let lines = PACED_SECONDS * DIRTY_KEYS;
     let manifest =
-        Manifest::new("paced", Checkpoint::EverySecond).stdin(KEYED_LINES).operator(component, HOLD).blackhole("work");
+        Manifest::new("paced", Checkpoint::EverySecond).stdin(KEYED_LINES).operator(component, "").blackhole("work");
     let job: Job = bench.job("paced", &manifest, lines)?;
     let run =
         job.run_fed(|mut input| write_keys_paced(&mut input, 0..lines, KEYS, DIRTY_KEYS))?.expect_records(lines)?;

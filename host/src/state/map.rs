@@ -95,6 +95,17 @@ impl PartitionMap {
         Some(&slot.cell)
     }
 
+    /// The cell that is in all likelihood that of the key with this hash, on its way to the processor. The caller compares the key, and where it is another's
+    /// asks [`PartitionMap::get`]; without any, the key is not in memory.
+    pub(super) fn likely(&self, hash: SlotHash) -> Option<&Cell> {
+        let slot = self.slots.find(hash.spread(), |slot| slot.hash == hash)?;
+        if !slot.used.load(Ordering::Relaxed) {
+            slot.used.store(true, Ordering::Relaxed);
+        }
+        slot.cell.prefetch();
+        Some(&slot.cell)
+    }
+
     /// Puts a write of the open epoch in place. Returns the cell that it replaces, for the caller to drop where no lock is held.
     pub(super) fn write(&mut self, hash: SlotHash, cell: Cell, open: Epoch) -> Option<Cell> {
         self.tombstones += usize::from(!cell.is_present());
@@ -231,6 +242,8 @@ mod tests {
             assert_eq!(map.get(same, key).and_then(Cell::value), Some(&key[..]));
         }
         assert!(map.get(same, b"d").is_none());
+        assert!(map.likely(same).is_some());
+        assert!(map.likely(SlotHash(8)).is_none());
     }
 
     #[test]

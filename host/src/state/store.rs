@@ -26,7 +26,7 @@ const REDB_CACHE_BYTES_MAX: u64 = 256 << 20;
 /// redb is fed when what waits for it takes this part of the memory.
 const BACKLOG_PART: u64 = 4;
 /// redb is fed when the oldest epoch that waits is this old, unless the caller says otherwise. A key that changes again meanwhile is written once.
-const FEED_AGE: Duration = Duration::from_secs(15);
+const FEED_AGE: Duration = Duration::from_secs(20);
 /// Memory is full when it is over budget by this part of it.
 const FULL_PART: u64 = 8;
 

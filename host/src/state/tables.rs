@@ -155,8 +155,15 @@ impl TaskTables {
         let places = self.places(table, keys)?;
         let maps = self.locked.read();
         if maps.complete {
-            for (index, place) in places.iter().enumerate() {
-                each(index, maps.get(*place, keys.get(index)).and_then(Cell::value));
+            let likely: Vec<Option<&Cell>> =
+                places.iter().map(|place| maps.maps[place.map as usize].likely(place.hash)).collect();
+            for (index, (place, likely)) in places.iter().zip(likely).enumerate() {
+                let key = keys.get(index);
+                let cell = match likely {
+                    Some(cell) if cell.key() != key => maps.get(*place, key),
+                    likely => likely,
+                };
+                each(index, cell.and_then(Cell::value));
             }
             return Ok(());
         }
