@@ -14,6 +14,9 @@ const MEMORY_MIN: ByteSize = ByteSize(64 << 10);
 /// The least span of time for what happens again and again.
 const INTERVAL_MIN: Duration = Duration::from_millis(1);
 
+/// The longest that a call may wait for more records.
+const LINGER_MAX: Duration = Duration::from_secs(3_600);
+
 /// Checks every field of `manifest` by itself, and its directories (relative to `directory`) against each other.
 pub(super) fn check_fields(manifest: &Manifest, directory: &Path, findings: &mut Vec<Finding>) {
     let mut rules = Rules { findings };
@@ -187,6 +190,10 @@ impl Rules<'_> {
         let at = |field: &str| At::value(["operators", name, field]);
         self.not_empty(["operators", name, "component"], &operator.component);
         self.not_zero(["operators", name, "batch"], operator.batch);
+        if operator.linger.0 > LINGER_MAX {
+            let message = format!("`linger` must be at most {}", HumanDuration(LINGER_MAX));
+            self.error(at("linger"), message, "it is how long a call waits for more records, such as \"5ms\"");
+        }
         self.not_zero(["operators", name, "limits", "memory"], operator.limits.memory.0);
         self.not_zero(["operators", name, "limits", "output"], operator.limits.output.0);
         self.at_least_once_a_millisecond(["operators", name, "limits", "time"], operator.limits.time);

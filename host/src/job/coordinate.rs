@@ -221,6 +221,9 @@ impl Coordinator {
         self.meters.durations.lock().drain.record(drained);
         tracing::debug!(epoch, pause_us = paused.as_micros() as u64, "epoch sealed");
         let lost = |_| JobError::Lost("the commit thread".to_owned());
+        if let Ok(error) = events.failures.try_recv() {
+            return Err(error);
+        }
         self.to_commit.send(Sealed { entry, sealed_at: Instant::now() }).map_err(lost)
     }
 

@@ -23,7 +23,7 @@ use crate::task::route::Router;
 const READ_RECORDS_MAX: usize = 1_024;
 /// About the most bytes of one read.
 const READ_BYTES_MAX: usize = 1 << 20;
-/// The most splits open at once, of sources that are not followed.
+/// The most splits open at once.
 const OPEN_SPLITS_MAX: usize = 256;
 /// The most reads of a split before its thread looks at others.
 const READS_PER_TURN: usize = 32;
@@ -191,6 +191,11 @@ impl Splits {
                 }
                 Some(ReadOutcome::Idle) => {
                     split.due = Instant::now() + IDLE_WAIT;
+                    if queue.open >= OPEN_SPLITS_MAX && queue.waiting.iter().any(|other| other.reader.is_none()) {
+                        // It is opened again, behind its position, when others have had their turn.
+                        split.reader = None;
+                        queue.open -= 1;
+                    }
                     queue.waiting.push_back(split);
                 }
                 Some(ReadOutcome::End) => queue.open -= 1,
@@ -213,9 +218,7 @@ impl Splits {
             }
             let now = Instant::now();
             let may_open = queue.open < OPEN_SPLITS_MAX;
-            let ready = queue.waiting.iter().position(|split| {
-                split.due <= now && (split.reader.is_some() || may_open || split.source.source.is_followed())
-            });
+            let ready = queue.waiting.iter().position(|split| split.due <= now && (split.reader.is_some() || may_open));
             if let Some(split) = ready.and_then(|index| queue.waiting.remove(index)) {
                 queue.busy += 1;
                 queue.open += usize::from(split.reader.is_none());
@@ -262,17 +265,17 @@ impl Splits {
             return Ok(Some(outcome));
         }
         let Some(admitted) = self.flow.admit(records) else { return Ok(None) };
+        // Once the position moves past records, no epoch may be sealed before they are on their way: not even if a panic comes between.
+        let admitted = std::mem::ManuallyDrop::new(admitted);
         source.positions.lock().insert(split.name.clone(), SplitPosition { at: reader.position(), ended });
         source.meters.bytes_read.lock().insert(split.name.clone(), reader.bytes_read());
         source.meters.records_in.add(records);
         self.meters.first_record.get_or_init(|| self.started.elapsed());
         self.since_seal.fetch_add(records, Ordering::Relaxed);
-        let sent = refuse(source, &bad).and_then(|()| Ok(source.router.send(0, batch)?));
-        if sent.is_err() {
-            // Positions have moved past records that went nowhere: no epoch may be sealed any more.
-            std::mem::forget(admitted);
-        }
-        sent.map(|()| Some(outcome))
+        refuse(source, &bad)?;
+        source.router.send(0, batch)?;
+        drop(std::mem::ManuallyDrop::into_inner(admitted));
+        Ok(Some(outcome))
     }
 }
 

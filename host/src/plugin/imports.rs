@@ -27,6 +27,19 @@ pub(super) struct Host {
     pub(super) call: Call,
 }
 
+/// The most keys of one lookup.
+const LOOKUP_KEYS_MAX: usize = 1 << 20;
+/// What a call that hands over effects takes beside their bytes, about.
+const KEPT_CALL_BYTES: u64 = 256;
+/// What each of its items takes beside its bytes, about.
+const KEPT_ITEM_BYTES: u64 = 16;
+/// A longer reason of a reject, or returned error, is cut.
+pub(super) const REASON_BYTES_MAX: usize = 64 << 10;
+/// A longer log line is cut.
+const LOG_LINE_BYTES_MAX: usize = 16 << 10;
+/// A metric with a longer name is left out.
+const METRIC_NAME_BYTES_MAX: usize = 256;
+
 type Key = Box<[u8]>;
 
 /// The call under way.
@@ -106,13 +119,21 @@ impl Host {
     fn read_many(&mut self, table: &str, keys: wit::types::Column) -> Result<wit::types::OptionalColumn, Error> {
         let table = self.table(table)?;
         let keys = column(keys)?;
+        if keys.len() > LOOKUP_KEYS_MAX {
+            return Err(Error::LimitExceeded(format!("one lookup takes at most {LOOKUP_KEYS_MAX} keys")));
+        }
+        if self.call.records == 0 {
+            return Err(Error::Other("there is no state outside `process`".to_owned()));
+        }
         let mut items = Column::with_capacity(keys.len(), keys.len() * 16);
         let mut present = Vec::with_capacity(keys.len());
+        // An answer that the guest has no room for is not made.
+        let bytes_max = self.limits.memory_bytes_max;
         let mut overflow = false;
         let mut take = |value: Option<&[u8]>| {
             present.push(u8::from(value.is_some()));
             let value = value.unwrap_or_default();
-            overflow |= !items.fits(value.len());
+            overflow |= (items.bytes().len() + value.len()) as u64 > bytes_max || !items.fits(value.len());
             items.push(if overflow { &[] } else { value });
         };
         self.call.index_writes();
@@ -134,9 +155,9 @@ impl Host {
             }
         }
         if overflow {
-            return Err(Error::LimitExceeded(
-                "one lookup answers at most 4 GiB; ask for fewer keys at once".to_owned(),
-            ));
+            return Err(Error::LimitExceeded(format!(
+                "the values are more than `limits.memory`, {bytes_max} bytes; ask for fewer keys at once"
+            )));
         }
         let (bytes, ends) = items.into_parts();
         Ok(wit::types::OptionalColumn { items: wit::types::Column { bytes, ends }, present })
@@ -157,15 +178,17 @@ impl Host {
             return Err(Error::Malformed(format!("{} keys, but {} values", keys.len(), values.len())));
         }
         self.check_owned(&keys)?;
-        self.add_output(keys.bytes().len() + values.as_ref().map_or(0, |values| values.bytes().len()))?;
+        self.retain(keys.len(), keys.bytes().len() + values.as_ref().map_or(0, |values| values.bytes().len()))?;
         if !keys.is_empty() {
             self.call.effects.writes.push(Writes { table, keys, values, records });
         }
         Ok(())
     }
 
-    fn add_output(&mut self, bytes: usize) -> Result<(), Error> {
-        let reached = self.call.output_bytes.saturating_add(bytes as u64);
+    /// Accounts for what is kept until the call ends: `items` of `bytes` bytes in all. Small ones cost more than their bytes.
+    fn retain(&mut self, items: usize, bytes: usize) -> Result<(), Error> {
+        let kept = (bytes as u64).saturating_add(KEPT_CALL_BYTES + items as u64 * KEPT_ITEM_BYTES);
+        let reached = self.call.output_bytes.saturating_add(kept);
         if reached > self.limits.output_bytes_max {
             return Err(Error::LimitExceeded(format!(
                 "`limits.output` is {} bytes a batch; reached {reached}",
@@ -280,7 +303,7 @@ impl Host {
         let (keys, values) = (column(emitted.keys)?, column(emitted.values)?);
         let batch = Batch::from_columns(keys, values, emitted.times).map_err(|e| Error::Malformed(e.to_string()))?;
         self.check_records(&records, batch.len())?;
-        self.add_output(batch.byte_len() + 8 * batch.len())?;
+        self.retain(batch.len(), batch.byte_len())?;
         if !batch.is_empty() {
             self.call.effects.emitted.push(Emitted { port, batch, records });
         }
@@ -301,6 +324,7 @@ impl wit::log::Host for Host {
             }
             return Ok(());
         }
+        let message = shortened(message, LOG_LINE_BYTES_MAX);
         match level {
             wit::log::Level::Trace => tracing::trace!(operator, "{message}"),
             wit::log::Level::Debug => tracing::debug!(operator, "{message}"),
@@ -312,19 +336,32 @@ impl wit::log::Host for Host {
     }
 }
 
-/// The most changes of metrics in one call; further ones are left out.
-const METRICS_PER_CALL_MAX: usize = 10_000;
+impl Host {
+    /// Whether a change of a metric is kept; those past the limits are left out.
+    fn keeps_metric(&mut self, name: &str) -> bool {
+        name.len() <= METRIC_NAME_BYTES_MAX && self.retain(1, name.len()).is_ok()
+    }
+}
+
+/// `text`, cut where it is longer than `bytes_max`.
+pub(super) fn shortened(mut text: String, bytes_max: usize) -> String {
+    if text.len() > bytes_max {
+        text.truncate(text.floor_char_boundary(bytes_max));
+        text.push('…');
+    }
+    text
+}
 
 impl wit::metrics::Host for Host {
     fn count(&mut self, name: String, by: u64) -> wasmtime::Result<()> {
-        if self.call.effects.counts.len() < METRICS_PER_CALL_MAX {
+        if self.keeps_metric(&name) {
             self.call.effects.counts.push((name, by));
         }
         Ok(())
     }
 
     fn gauge(&mut self, name: String, value: f64) -> wasmtime::Result<()> {
-        if self.call.effects.gauges.len() < METRICS_PER_CALL_MAX {
+        if self.keeps_metric(&name) {
             self.call.effects.gauges.push((name, value));
         }
         Ok(())
@@ -335,6 +372,10 @@ impl wit::culprit::Host for Host {
     fn reject(&mut self, record_index: u32, reason: String) -> wasmtime::Result<()> {
         if record_index >= self.call.records {
             wasmtime::bail!("`reject` of record {record_index} in a batch of {}", self.call.records);
+        }
+        let reason = shortened(reason, REASON_BYTES_MAX);
+        if let Err(Error::LimitExceeded(error)) = self.retain(1, reason.len()) {
+            wasmtime::bail!("{error}");
         }
         self.call.effects.rejects.push((record_index, reason));
         Ok(())

@@ -13,7 +13,7 @@ use wasmtime::{Store, UpdateDeadline, WasmBacktrace};
 use super::bindings::wasmill::operator::types as wit;
 use super::bindings::{Operator, OperatorPre};
 use super::engine::Function;
-use super::imports::{Call, Host, Memory};
+use super::imports::{Call, Host, Memory, REASON_BYTES_MAX, shortened};
 use super::{
     DEFAULT_PORT, Description, Effects, Failure, FailureKind, Limits, PluginError, StateReadError, StateReader,
 };
@@ -197,6 +197,7 @@ fn from_wit(batch: wit::Batch) -> Batch {
 }
 
 fn returned_failure(host: &Host, message: String) -> Failure {
+    let message = shortened(message, REASON_BYTES_MAX);
     Failure { kind: FailureKind::Returned, message, culprit: host.call.culprit }
 }
 
@@ -208,8 +209,9 @@ fn failure(store: &Store<Host>, error: &wasmtime::Error) -> Failure {
         return Failure { kind: FailureKind::RunTime, message, culprit };
     }
     if let Some(wanted) = host.memory.refused {
-        let message =
-            format!("it wanted {wanted} bytes of memory; `limits.memory` is {}", host.limits.memory_bytes_max);
+        let trap = trap_message(error, host.call.logged_error.as_deref());
+        let limit = host.limits.memory_bytes_max;
+        let message = format!("it wanted {wanted} bytes of memory; `limits.memory` is {limit}\n{trap}");
         return Failure { kind: FailureKind::Memory, message, culprit };
     }
     let kind = if error.is::<wasmtime::Trap>() { FailureKind::Trap } else { FailureKind::Contract };

@@ -39,7 +39,7 @@ pub struct Limits {
     pub memory_bytes_max: u64,
     /// Running time of one call.
     pub run_time_max: std::time::Duration,
-    /// Bytes emitted by one call.
+    /// Bytes of output and state writes of one call, with some for each call that hands them over and for each item.
     pub output_bytes_max: u64,
     /// Log lines of one call.
     pub log_lines_max: u32,

@@ -233,6 +233,10 @@ impl TaskTables {
         let (mut added, mut freed) = (0, 0);
         let mut maps = self.locked.write();
         let (open, complete) = (maps.open, maps.complete);
+        // What the writes will compare with is on its way to the processor before the first of them needs it.
+        for (place, _) in &prepared {
+            maps.maps[place.map as usize].likely(place.hash);
+        }
         for (place, slot) in &mut prepared {
             let cell = slot.take().expect("prepared with a cell");
             let map = &mut maps.maps[place.map as usize];
@@ -292,6 +296,16 @@ impl TaskTables {
             self.sweep(Sweep::Tombstones);
         }
         self.shared.pressure()
+    }
+
+    /// Evicts until memory is within its budget, or everything has been looked at twice: once may only have told that it was not used since.
+    pub fn evict(&self) {
+        let places: usize = self.locked.read().maps.iter().map(PartitionMap::places).sum();
+        for _ in 0..2 * (places / SWEEP_SLICE_PLACES + 1) {
+            if self.maintain() == Pressure::Calm {
+                return;
+            }
+        }
     }
 
     fn has_many_tombstones(&self) -> bool {

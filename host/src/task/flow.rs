@@ -31,6 +31,8 @@ pub struct Flow {
 struct State {
     records: u64,
     bytes: u64,
+    /// The most bytes in flight since the credit was last adapted.
+    peak_bytes: u64,
     batches: u64,
     credit_records: u64,
     open: bool,
@@ -48,6 +50,7 @@ impl Default for State {
         Self {
             records: 0,
             bytes: 0,
+            peak_bytes: 0,
             batches: 0,
             credit_records: CREDIT_RECORDS_START,
             open: false,
@@ -109,6 +112,7 @@ impl Flow {
         let mut state = self.state.lock();
         state.records += records;
         state.bytes += bytes;
+        state.peak_bytes = state.peak_bytes.max(state.bytes);
         state.batches += 1;
     }
 
@@ -164,17 +168,24 @@ impl Flow {
         self.state.lock().admitted
     }
 
-    /// Adapts the credit to how long a drain took.
+    /// Adapts the credit to how long a drain took, and to the most bytes that were in flight since the last time.
     pub fn learn(&self, drain_ms: f64) {
         let mut state = self.state.lock();
-        state.credit_records = next_credit(state.credit_records, drain_ms);
+        let (peak, now) = (state.peak_bytes, state.bytes);
+        state.peak_bytes = now;
+        state.credit_records = next_credit(state.credit_records, drain_ms, peak);
     }
 }
 
-/// The credit after a drain of `drain_ms` under `credit` records.
-fn next_credit(credit: u64, drain_ms: f64) -> u64 {
+/// The credit after a drain of `drain_ms` under `credit` records that, with what operators made of them, took `peak_bytes` at most.
+fn next_credit(credit: u64, drain_ms: f64, peak_bytes: u64) -> u64 {
     let factor = (DRAIN_TARGET_MS / drain_ms.max(0.01)).clamp(0.5, 1.25);
-    ((credit as f64 * factor) as u64).clamp(CREDIT_RECORDS_MIN, CREDIT_RECORDS_MAX)
+    let by_time = ((credit as f64 * factor) as u64).clamp(CREDIT_RECORDS_MIN, CREDIT_RECORDS_MAX);
+    match peak_bytes {
+        0..=CREDIT_BYTES => by_time,
+        // Operators emit more than they get: fewer records may be under way, down to one at a time.
+        _ => by_time.min((credit as f64 * CREDIT_BYTES as f64 / peak_bytes as f64) as u64).max(1),
+    }
 }
 
 #[cfg(test)]
@@ -183,11 +194,13 @@ mod tests {
 
     #[test]
     fn credit_falls_fast_rises_slowly_and_stays_in_its_bounds() {
-        assert_eq!(next_credit(8_000, 40.0), 4_000);
-        assert_eq!(next_credit(8_000, 4.0), 8_000);
-        assert_eq!(next_credit(8_000, 0.1), 10_000);
-        assert_eq!(next_credit(CREDIT_RECORDS_MIN, 1e9), CREDIT_RECORDS_MIN);
-        assert_eq!(next_credit(CREDIT_RECORDS_MAX, 0.0), CREDIT_RECORDS_MAX);
+        assert_eq!(next_credit(8_000, 40.0, 0), 4_000);
+        assert_eq!(next_credit(8_000, 4.0, 0), 8_000);
+        assert_eq!(next_credit(8_000, 0.1, 0), 10_000);
+        assert_eq!(next_credit(CREDIT_RECORDS_MIN, 1e9, 0), CREDIT_RECORDS_MIN);
+        assert_eq!(next_credit(CREDIT_RECORDS_MAX, 0.0, 0), CREDIT_RECORDS_MAX);
+        assert_eq!(next_credit(8_000, 4.0, 4 * CREDIT_BYTES), 2_000);
+        assert_eq!(next_credit(2, 4.0, 100 * CREDIT_BYTES), 1);
     }
 
     #[test]

@@ -16,10 +16,10 @@ use crate::plugin::engine::Function;
 use crate::plugin::instance::Instance;
 use crate::plugin::{Effects, Failure, FailureKind, Limits, StateReadError, StateReader};
 use crate::record::{Batch, Column};
-use crate::state::{Pressure, TablesError, TaskTables, Write};
+use crate::state::{TablesError, TaskTables, Write};
 
-/// The most slices of eviction in a row; a slice looks at some thousand places of a table.
-const EVICT_SLICES_MAX: usize = 10_000;
+/// About the most bytes of one call, keys and values; a single larger record is a call of its own.
+const CALL_BYTES_MAX: usize = 4 << 20;
 
 /// What all tasks of an operator share.
 pub struct OperatorSetup {
@@ -88,7 +88,7 @@ impl Task {
             match message {
                 Message::Hurry => self.hurry = true,
                 Message::Relieve(reply) => {
-                    self.evict();
+                    self.tables.evict();
                     // As below.
                     let _ = reply.send(());
                 }
@@ -131,7 +131,7 @@ impl Task {
                 },
             };
             match message {
-                Message::Records(more) if batch.len() + more.len() <= self.operator.batch_records_max => {
+                Message::Records(more) if self.fit_together(&batch, &more) => {
                     counted.push((more.len() as u64, more.byte_len() as u64));
                     batch.extend_from(&more, 0..more.len());
                 }
@@ -145,15 +145,24 @@ impl Task {
         Gathered { batch, counted }
     }
 
+    fn fit_together(&self, batch: &Batch, more: &Batch) -> bool {
+        batch.len() + more.len() <= self.operator.batch_records_max
+            && batch.byte_len() + more.byte_len() <= CALL_BYTES_MAX
+    }
+
     /// Works on all of `batch`, in calls of at most the operator's batch size.
     async fn work(&mut self, batch: Batch) -> Result<(), TaskError> {
         self.operator.meters.records_in.add(batch.len() as u64);
-        let size = self.operator.batch_records_max;
-        if batch.len() <= size {
+        let records_max = self.operator.batch_records_max;
+        if batch.len() <= records_max && batch.byte_len() <= CALL_BYTES_MAX {
             return self.work_on(batch).await;
         }
-        for start in (0..batch.len()).step_by(size) {
-            self.work_on(batch.slice(start..batch.len().min(start + size))).await?;
+        let mut start = 0;
+        while start < batch.len() {
+            let end = call_end(&batch, start, records_max);
+            self.work_on(batch.slice(start..end)).await?;
+            self.relieve().await;
+            start = end;
         }
         Ok(())
     }
@@ -261,20 +270,24 @@ impl Task {
         Ok(())
     }
 
-    /// Evicts until memory is within its budget, or everything has been looked at.
-    fn evict(&self) {
-        for _ in 0..EVICT_SLICES_MAX {
-            if self.tables.maintain() == Pressure::Calm {
-                return;
-            }
-        }
-    }
-
     /// Keeps the tables within the memory budget, a slice at a time, and lets the worker's other tasks run.
     async fn relieve(&self) {
         self.tables.maintain();
         tokio::task::yield_now().await;
     }
+}
+
+/// Where a call ends that begins with record `start` of `batch`: behind at least one record.
+fn call_end(batch: &Batch, start: usize, records_max: usize) -> usize {
+    let mut bytes = 0;
+    let last = batch.len().min(start + records_max);
+    for index in start..last {
+        bytes += batch.keys.range(index).len() + batch.values.range(index).len();
+        if bytes > CALL_BYTES_MAX && index > start {
+            return index;
+        }
+    }
+    last
 }
 
 struct Gathered {
@@ -301,5 +314,26 @@ impl StateReader for OwnTables {
 
     fn owns(&self, key: &[u8]) -> bool {
         self.0.owns(key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_end_by_records_and_by_bytes_and_hold_at_least_one_record() {
+        let mut batch = Batch::default();
+        for length in [10, 20, CALL_BYTES_MAX + 1, 5, CALL_BYTES_MAX - 5, 1] {
+            batch.push(b"", &vec![b'v'; length], 0);
+        }
+        let mut ends = Vec::new();
+        let mut start = 0;
+        while start < batch.len() {
+            start = call_end(&batch, start, 4);
+            ends.push(start);
+        }
+        assert_eq!(ends, [2, 3, 5, 6]);
+        assert_eq!(call_end(&batch, 0, 1), 1);
     }
 }
