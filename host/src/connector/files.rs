@@ -258,12 +258,12 @@ impl SinkWriter for FilesWriter {
             true if complete => published_name(first_epoch, ending_of(&temporary)),
             true => {
                 return Ok(SinkSeal {
-                    prepared: Vec::new(),
                     open: Some(OpenFile { temporary, length, digest, first_epoch }),
+                    ..SinkSeal::default()
                 });
             }
             false => temporary.clone(),
         };
-        Ok(SinkSeal { prepared: vec![PreparedFile { temporary, published, length, digest }], open: None })
+        Ok(SinkSeal { prepared: vec![PreparedFile { temporary, published, length, digest }], ..SinkSeal::default() })
     }
 }

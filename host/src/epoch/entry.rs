@@ -161,13 +161,9 @@ pub struct SinkSeal {
     pub prepared: Vec<PreparedFile>,
     /// The file that spans further epochs, if any.
     pub open: Option<OpenFile>,
-}
-
-impl SinkSeal {
-    /// Whether it holds output that only its commit makes visible.
-    pub fn is_exactly_once(&self) -> bool {
-        self.open.is_some() || self.prepared.iter().any(|file| file.temporary != file.published)
-    }
+    /// Whether a crash neither loses nor doubles any of the sink's output, also where this epoch has none: such a sink may not be renamed.
+    #[serde(default)]
+    pub exactly_once: bool,
 }
 
 /// Everything that one epoch makes durable.

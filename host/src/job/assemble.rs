@@ -165,7 +165,7 @@ fn with_joined(stored: StateIdentity, opened: &Opened) -> StateIdentity {
     let tables = opened.tables.iter().filter_map(|(name, versions)| Some((&**name, *versions.last()?)));
     let last = opened.last.iter();
     let sources = last.clone().flat_map(|entry| entry.positions.keys());
-    let sinks = last.flat_map(|entry| &entry.sinks).filter(|(_, seal)| seal.is_exactly_once()).map(|(name, _)| name);
+    let sinks = last.flat_map(|entry| &entry.sinks).filter(|(_, seal)| seal.exactly_once).map(|(name, _)| name);
     stored.joined_by(tables, sources.map(String::as_str), sinks.map(String::as_str))
 }
 

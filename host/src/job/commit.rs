@@ -37,6 +37,9 @@ pub(super) fn commit(
     for (name, seal) in &seals {
         sinks[name].sync(seal).map_err(|error| JobError::sink(name, error))?;
     }
+    for (name, seal) in &mut entry.sinks {
+        seal.exactly_once = sinks[name].is_exactly_once();
+    }
     entry.published = entry.epoch - 1;
     let epoch = entry.epoch;
     let entry_bytes = committer.append(&entry)?.bytes;
