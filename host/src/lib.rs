@@ -14,6 +14,7 @@ pub mod graph;
 
 pub mod epoch;
 pub mod state;
+pub mod lookup;
 pub mod plugin;
 pub mod connector;
 pub mod task;

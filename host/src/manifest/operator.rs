@@ -22,6 +22,10 @@ pub struct Operator {
     /// What it reads: sources and operators by name; `operator.port` for a port other than `out`.
     #[schemars(example = ["bids", "parse.late"])]
     pub inputs: Vec<String>,
+    /// What it reads of operators behind it: a loop. Written as in `inputs`. What is on the way at a checkpoint is part of the checkpoint.
+    #[serde(default)]
+    #[schemars(example = ["merge.again"])]
+    pub feedback: Vec<String>,
     /// A JSON pointer into the value, to key its input by something else than the producer's key; `.` for the whole value.
     #[serde(default)]
     #[schemars(example = &"/bidder")]
@@ -42,6 +46,12 @@ pub struct Operator {
     #[serde(default)]
     #[schemars(example = &"5ms")]
     pub linger: HumanDuration,
+    /// How its own tables are kept, by name; a table that needs none of this need not be named.
+    #[serde(default)]
+    pub tables: BTreeMap<String, Table>,
+    /// The tables of other operators (and of this one, for keys of other tasks) that the function looks up or changes, by the names that the function gives them.
+    #[serde(default)]
+    pub uses: BTreeMap<String, Use>,
     /// What the function may use.
     #[serde(default)]
     pub limits: Limits,
@@ -81,6 +91,39 @@ fn value_json(value: &toml::Value) -> serde_json::Value {
         toml::Value::Array(items) => items.iter().map(value_json).collect(),
         toml::Value::Table(table) => table_json(table),
     }
+}
+
+/// How a table of an operator's own is kept.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct Table {
+    /// Whether other operators may use it. The component must declare it as open, too.
+    #[schemars(example = true)]
+    pub open: bool,
+    /// Whether it can be scanned by ranges of keys.
+    #[schemars(example = true)]
+    pub ordered: bool,
+}
+
+/// A table that a function uses beside its own.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Use {
+    /// The table, as `operator.table`.
+    #[schemars(example = &"customers.profiles")]
+    pub table: String,
+    /// Whether the function may look up values.
+    #[serde(default)]
+    #[schemars(example = true)]
+    pub read: bool,
+    /// Whether it may change values by updates.
+    #[serde(default)]
+    #[schemars(example = true)]
+    pub update: bool,
+    /// Whether it may send records to the function that owns the table.
+    #[serde(default)]
+    #[schemars(example = true)]
+    pub send: bool,
 }
 
 /// What a function may use.

@@ -114,7 +114,7 @@ impl Instance {
 /// Asks a component what it is.
 pub(super) async fn describe(engine: &wasmtime::Engine, pre: &OperatorPre<Host>) -> Result<Description, String> {
     let operator = "describe";
-    let nothing = Description { name: String::new(), version: String::new(), tables: Vec::new(), ports: Vec::new() };
+    let nothing = Description::default();
     let made = Instance::make(operator, engine, pre, DESCRIBE_LIMITS, Arc::new(NoState), Arc::new(nothing)).await;
     let mut instance = made.map_err(|error| error.message)?;
     let call = instance.exports.call_describe(&mut instance.store);
@@ -124,6 +124,7 @@ pub(super) async fn describe(engine: &wasmtime::Engine, pre: &OperatorPre<Host>)
         version: told.version,
         tables: told.tables.into_iter().map(|table| (table.name, table.schema_version)).collect(),
         ports: std::iter::once(DEFAULT_PORT.to_owned()).chain(told.ports).collect(),
+        ..Description::default()
     })
 }
 

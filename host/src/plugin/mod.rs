@@ -12,7 +12,9 @@ pub mod engine;
 mod imports;
 pub mod instance;
 
+pub use crate::lookup::Consistency;
 use crate::record::{Batch, Column};
+use crate::state::update::Updates;
 
 /// The version of the contract that this host implements.
 pub const WORLD: &str = "wasmill:operator/operator@0.1.0";
@@ -20,7 +22,7 @@ pub const WORLD: &str = "wasmill:operator/operator@0.1.0";
 pub use crate::graph::DEFAULT_PORT;
 
 /// What a component says of itself. Whether that makes sense is the graph's business.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Description {
     /// The function's name, for people.
     pub name: String,
@@ -28,6 +30,12 @@ pub struct Description {
     pub version: String,
     /// The tables it keeps: name and schema version, in the order in which effects refer to them.
     pub tables: Vec<(String, u32)>,
+    /// The tables among them that `describe` opens to the job.
+    pub open_tables: Vec<String>,
+    /// The tables among them that can be scanned.
+    pub ordered_tables: Vec<String>,
+    /// The names of the tables that it uses beside its own.
+    pub uses: Vec<String>,
     /// The ports it emits on, `out` first.
     pub ports: Vec<String>,
 }
@@ -60,6 +68,104 @@ pub trait StateReader: Send + Sync {
 
     /// Whether the task owns `key`.
     fn owns(&self, key: &[u8]) -> bool;
+}
+
+/// The tables that an operator uses beside its own, as an instance reads them. A table is named by its place in the operator's `uses`.
+pub trait OtherTables: Send + Sync {
+    /// Calls `found` once for each of `keys`, with its index and value, in any order.
+    ///
+    /// # Errors
+    /// [`LookupError::Host`] when state cannot be read, else what the guest is told.
+    fn get_many(
+        &self,
+        table: usize,
+        keys: &Column,
+        consistency: Consistency,
+        found: &mut dyn FnMut(usize, Option<&[u8]>),
+    ) -> Result<(), LookupError>;
+
+    /// The keys from `from` to before `to` with their values, ascending, at most `limit`; and where the next page begins, if this was not the last.
+    ///
+    /// # Errors
+    /// As [`OtherTables::get_many`].
+    fn scan(
+        &self,
+        table: usize,
+        from: &[u8],
+        to: Option<&[u8]>,
+        limit: usize,
+        consistency: Consistency,
+    ) -> Result<Page, LookupError>;
+}
+
+/// A part of a scan.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Page {
+    /// The keys, ascending.
+    pub keys: Column,
+    /// Their values.
+    pub values: Column,
+    /// Where the next page begins.
+    pub next: Option<Vec<u8>>,
+}
+
+/// Why a lookup has no answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LookupError {
+    /// The epoch is not retained.
+    Gone(String),
+    /// The table is not of the kind that can answer this.
+    NotAllowed(String),
+    /// State on disk cannot be read: the host's fault.
+    Host(String),
+}
+
+/// A table that an operator uses beside its own: what its function calls it, and what it may do with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Use {
+    /// The name in the function.
+    pub name: String,
+    /// Whether it may look values up.
+    pub read: bool,
+    /// Whether it may change values.
+    pub update: bool,
+    /// Whether it may send records to the function that owns the table.
+    pub send: bool,
+    /// Whether the table can be scanned.
+    pub ordered: bool,
+}
+
+/// Updates of a table that the operator uses, in the order in which the guest made them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TableUpdates {
+    /// The table, by its place in the operator's `uses`.
+    pub table: usize,
+    /// The changes.
+    pub updates: Updates,
+    /// The record that caused each.
+    pub records: Vec<u32>,
+    /// What comes back, where the function asks for it.
+    pub outcomes: Option<Outcomes>,
+}
+
+/// What comes back from updates.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcomes {
+    /// The port that the outcomes are emitted on, by its place in [`Description::ports`].
+    pub port: usize,
+    /// The key of each outcome, its value behind the byte that tells the outcome, and the time of the record that caused it.
+    pub records: Batch,
+}
+
+/// Records sent to the function that owns a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sent {
+    /// The table, by its place in the operator's `uses`.
+    pub table: usize,
+    /// The records.
+    pub batch: Batch,
+    /// The input record that caused each.
+    pub records: Vec<u32>,
 }
 
 /// Why state cannot be read.
@@ -102,6 +208,10 @@ pub struct Effects {
     pub writes: Vec<Writes>,
     /// Emitted records in order.
     pub emitted: Vec<Emitted>,
+    /// Updates of tables that the operator uses, in order.
+    pub updates: Vec<TableUpdates>,
+    /// Records sent to the owners of such tables, in order.
+    pub sent: Vec<Sent>,
     /// Records that the function refused, with its reasons; no effect of theirs is in the other fields.
     pub rejects: Vec<(u32, String)>,
     /// Additions to counters.

@@ -28,6 +28,7 @@ mod store;
 mod tables;
 #[cfg(test)]
 mod tests;
+pub mod update;
 
 pub use error::{StateError, TablesError};
 pub use store::{CommitStats, Committer, MemoryUse, OpenOptions, Opened, StateStore};
