@@ -54,6 +54,35 @@ fn lines(records: &[Value]) -> Vec<String> {
 }
 
 #[test]
+fn a_job_goes_on_whatever_its_sinks_keep() {
+    let job = job(r#"
+[operators.count]
+component = "{guest:misbehaving}"
+inputs = ["visits"]
+config = { mode = "count" }
+
+[sinks.nowhere]
+kind = "blackhole"
+inputs = ["count"]
+
+[sinks.seen]
+kind = "stdout"
+inputs = ["count"]
+
+[sinks.at-once]
+kind = "files"
+path = "at-once"
+delivery = "at-least-once"
+inputs = ["count"]
+"#);
+    assert_eq!(job.run().succeeded().stdout.lines().count(), visits().len());
+    job.write("visits.jsonl", json_lines(&[visits(), visits()].concat()));
+    assert_eq!(job.run().succeeded().stdout.lines().count(), visits().len());
+    let twice = by(&[visits(), visits()].concat(), "user");
+    assert_eq!(counts_in_state(&job, "count/counts"), twice);
+}
+
+#[test]
 fn straight() {
     let job = job(r#"
 [operators.count]

@@ -156,7 +156,7 @@ pub trait Sink: Send + Sync {
     /// When renaming fails.
     fn publish(&self, seal: &SinkSeal) -> Result<(), ConnectorError>;
 
-    /// Whether each record's effect on the output happens exactly once across crashes.
+    /// Whether there is output, and a crash neither loses nor doubles any of it. The manifest says the same of the sink.
     fn is_exactly_once(&self) -> bool;
 }
 

@@ -21,8 +21,8 @@ use crate::task::route::Router;
 
 /// The most records of one read.
 const READ_RECORDS_MAX: usize = 1_024;
-/// About the most bytes of one read.
-const READ_BYTES_MAX: usize = 1 << 20;
+/// About the most bytes of one read: a batch that stays in a core's cache on its way through a function.
+const READ_BYTES_MAX: usize = 96 << 10;
 /// The most splits open at once.
 const OPEN_SPLITS_MAX: usize = 256;
 /// The most reads of a split before its thread looks at others.

@@ -23,6 +23,11 @@ use crate::time::Clock;
 /// How often the thread looks whether what waits has become old, or memory short.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
+/// How long the thread steps aside at once, while a drain needs the cores.
+const ASIDE_STEP: Duration = Duration::from_micros(500);
+/// How often at most, before it goes on all the same.
+const ASIDE_STEPS_MAX: u32 = 40;
+
 /// When to feed.
 #[derive(Debug, Clone)]
 pub(super) struct FeedLimits {
@@ -98,7 +103,10 @@ impl Feeder {
         }
         let thread = std::thread::Builder::new()
             .name("feed-redb".to_owned())
-            .spawn(move || inner.run())
+            .spawn(move || {
+                lower_priority();
+                inner.run();
+            })
             .map_err(|error| StateError::Feeder(error.to_string()))?;
         *feeder.thread.lock() = Some(thread);
         Ok(feeder)
@@ -224,6 +232,16 @@ impl Inner {
             || self.shared.pressure() > Pressure::Calm
     }
 
+    /// Waits while a drain needs the cores, but never for long: feeding is late already when memory is short.
+    fn step_aside(&self) {
+        for _ in 0..ASIDE_STEPS_MAX {
+            if !self.shared.is_hushed() {
+                return;
+            }
+            std::thread::sleep(ASIDE_STEP);
+        }
+    }
+
     /// Feeds epochs in one transaction; returns the tables that redb holds then.
     fn feed(&self, work: &BTreeMap<Epoch, Waiting>) -> Result<BTreeMap<TableName, BTreeSet<u32>>, StateError> {
         let (&epoch, last) = work.last_key_value().expect("only called with work");
@@ -237,7 +255,7 @@ impl Inner {
             for (table, partitions) in &coalesced.tables {
                 let mut rows = feed.table(table)?;
                 for (&partition, parts) in partitions {
-                    rows.put(partition, coalesce(parts).into_iter())?;
+                    rows.put(partition, coalesce(parts).into_iter().inspect(|_| self.step_aside()))?;
                 }
             }
             Ok(())
@@ -245,6 +263,14 @@ impl Inner {
         self.shared.set_durable(epoch);
         Ok(meta.tables)
     }
+}
+
+/// Lowers the priority of this thread: where cores are scarce, feeding must not hold up tasks. It is not late for that: nobody waits for it while
+/// tasks have work.
+fn lower_priority() {
+    const NICENESS: i32 = 5;
+    // Where the system refuses, feeding competes as any other thread does.
+    let _ = rustix::process::nice(NICENESS);
 }
 
 /// The processor time of this thread.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::feeder::{FeedLimits, Feeder};
@@ -153,6 +153,7 @@ pub(super) struct Shared {
     durable: AtomicU64,
     committed: AtomicU64,
     feed_cpu_ns: AtomicU64,
+    hushed: AtomicBool,
     /// Held as long as redb is open, by whomever.
     _lock: Option<DirectoryLock>,
 }
@@ -187,6 +188,11 @@ impl Shared {
     /// Accounts for processor time of the feeder.
     pub(super) fn add_feed_cpu(&self, time: Duration) {
         self.feed_cpu_ns.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// Whether background work is to step aside.
+    pub(super) fn is_hushed(&self) -> bool {
+        self.hushed.load(Ordering::Relaxed)
     }
 
     /// The bytes used beside redb's cache.
@@ -262,6 +268,7 @@ impl StateStore {
             durable: AtomicU64::new(recovered.meta.epoch),
             committed: AtomicU64::new(log.committed()),
             feed_cpu_ns: AtomicU64::new(0),
+            hushed: AtomicBool::new(false),
             _lock: lock,
         });
         let limits = FeedLimits {
@@ -333,6 +340,11 @@ impl StateStore {
         let flushed = self.feeder.flush();
         self.feeder.stop();
         flushed
+    }
+
+    /// Asks the feeding of redb to step aside, or to go on: while a seal waits for its drain, tasks need the cores.
+    pub fn hush(&self, hushed: bool) {
+        self.shared.hushed.store(hushed, Ordering::Relaxed);
     }
 
     /// How memory stands against its budget.

@@ -87,7 +87,9 @@ pub enum Changed {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UpdateError {
     /// Vectors of different lengths, or a value that is no vector of such numbers.
-    #[error("the value has {value} bytes and the operand {operand}; both must be vectors of equally many {width}-byte numbers")]
+    #[error(
+        "the value has {value} bytes and the operand {operand}; both must be vectors of equally many {width}-byte numbers"
+    )]
     Width {
         /// Bytes of the value.
         value: usize,

@@ -11,11 +11,11 @@ const CREDIT_RECORDS_MIN: u64 = 2_048;
 /// The most credit, in records.
 const CREDIT_RECORDS_MAX: u64 = 131_072;
 /// The credit at the start, in records.
-const CREDIT_RECORDS_START: u64 = 8_192;
+const CREDIT_RECORDS_START: u64 = 4_096;
 /// The most bytes in flight at which a source still admits.
 const CREDIT_BYTES: u64 = 64 << 20;
 /// What a drain should take.
-const DRAIN_TARGET_MS: f64 = 4.0;
+const DRAIN_TARGET_MS: f64 = 3.0;
 
 /// Credit and the count of what is in flight, shared by all threads of a job.
 #[derive(Debug, Default)]

@@ -20,6 +20,8 @@ use crate::state::{TablesError, TaskTables, Write};
 
 /// About the most bytes of one call, keys and values; a single larger record is a call of its own.
 const CALL_BYTES_MAX: usize = 4 << 20;
+/// Batches are merged up to about this many bytes: more would not stay in a core's cache.
+const MERGED_BYTES_MAX: usize = 128 << 10;
 
 /// What all tasks of an operator share.
 pub struct OperatorSetup {
@@ -121,7 +123,7 @@ impl Task {
     async fn gather(&mut self, mut batch: Batch) -> Gathered {
         let mut counted = vec![(batch.len() as u64, batch.byte_len() as u64)];
         let deadline = tokio::time::Instant::now() + self.operator.linger;
-        while batch.len() < self.operator.batch_records_max {
+        while batch.len() < self.operator.batch_records_max && batch.byte_len() < MERGED_BYTES_MAX {
             let message = match self.mailbox.try_recv() {
                 Ok(message) => message,
                 Err(_) if self.hurry || self.operator.linger.is_zero() => break,
@@ -147,7 +149,7 @@ impl Task {
 
     fn fit_together(&self, batch: &Batch, more: &Batch) -> bool {
         batch.len() + more.len() <= self.operator.batch_records_max
-            && batch.byte_len() + more.byte_len() <= CALL_BYTES_MAX
+            && batch.byte_len() + more.byte_len() <= MERGED_BYTES_MAX
     }
 
     /// Works on all of `batch`, in calls of at most the operator's batch size.
