@@ -162,6 +162,9 @@ fn the_summary_has_every_figure() {
         let [p50, p99, max] = ["p50", "p99", "max"].map(|figure| positive(&format!("/{field}/{figure}")));
         assert!(p50 <= p99 && p99 <= max, "{field}: {summary:#}");
     }
+    assert_eq!((&summary["error"], &summary["exit_code"]), (&Value::Null, &json!(0)));
+    // Seventeen keys, each with a count and its place in a table.
+    assert!((500..50_000).contains(&ended.figure("state_memory/tables_bytes")), "{summary:#}");
     let count = &summary["operators"]["count"];
     assert_eq!((&count["records_in"], &count["records_out"]), (&json!(2_000), &json!(2_000)));
     assert_eq!((&count["rejected"], &count["failures"]), (&json!(0), &json!(0)));
@@ -174,6 +177,30 @@ fn the_summary_has_every_figure() {
 fn the_summary_goes_to_standard_output_where_it_is_asked_to() {
     let ended = job().command(["run", "job.toml", "--summary", "-"]).succeeded();
     assert_eq!(parse(&ended.stdout)["records_in"], 2_000);
+}
+
+#[test]
+fn a_job_that_fails_writes_the_figures_it_reached_and_why() {
+    let job = job();
+    // The first part is committed; then comes a record that cannot be read.
+    let committed = job.run().succeeded().figure("committed_epoch");
+    let good = lines(&users(0, 3_000));
+    job.write("visits.jsonl", good.clone() + "nonsense\n");
+    let ended = job.run().failed(4, &["visits.jsonl:3001"]);
+    let summary = ended.summary.as_ref().expect("a summary was asked for");
+    assert_eq!((&summary["job"], &summary["ended"]), (&json!("visits"), &json!("failed")));
+    assert_eq!((ended.figure("exit_code"), ended.figure("committed_epoch")), (4, committed));
+    let error = summary["error"].as_str().unwrap();
+    assert!(ended.stderr.contains(&format!("the job stopped: {error}")), "{error} is not in {}", ended.stderr);
+    assert!((1..=1_001).contains(&ended.figure("records_in")), "{summary:#}");
+    // Also where nothing was begun.
+    let unusable = job.command(["run", "job.toml", "--summary", "-", "--set", "operators.count.component=none.wasm"]);
+    let summary = parse(&unusable.failed(2, &["none.wasm"]).stdout);
+    assert_eq!(
+        (&summary["ended"], &summary["exit_code"], &summary["records_in"]),
+        (&json!("failed"), &json!(2), &json!(0))
+    );
+    assert!(summary["error"].as_str().unwrap().contains("none.wasm"), "{summary:#}");
 }
 
 #[test]

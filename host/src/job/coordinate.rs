@@ -217,6 +217,7 @@ impl Coordinator {
             Entry { epoch, attempt: self.attempt, deltas, positions, sinks, published: epoch - 1, finished, totals };
         (self.epoch, self.finished) = (epoch, finished);
         self.pending += 1;
+        self.meters.sealed.add(1);
         self.meters.durations.lock().pause.record(paused);
         self.meters.durations.lock().drain.record(drained);
         tracing::debug!(epoch, pause_us = paused.as_micros() as u64, "epoch sealed");

@@ -29,7 +29,7 @@ use crate::plugin::PluginError;
 use crate::state::{MemoryUse, StateError};
 use crate::task::TaskError;
 
-/// How a job ended that did not fail.
+/// How a job ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ended {
@@ -37,6 +37,17 @@ pub enum Ended {
     InputEnded,
     /// Somebody asked for it; the next start goes on where this one ended.
     Stopped,
+    /// It failed; the next start goes on behind the last committed epoch.
+    Failed,
+}
+
+/// What a job came to.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The figures reached.
+    pub summary: Summary,
+    /// Why it failed, if it did.
+    pub failure: Option<JobError>,
 }
 
 /// Why a job failed. Its state and output stay at the last committed epoch; a new start goes on from there.
@@ -119,8 +130,10 @@ impl JobError {
 /// The live figures of a job, readable by any thread while it runs.
 #[derive(Debug, Default)]
 pub struct Meters {
-    /// The last committed epoch.
+    /// The last committed epoch, over the job's whole life.
     pub committed_epoch: AtomicU64,
+    /// Epochs sealed since the start.
+    pub sealed: Counter,
     /// Bytes written to the epoch log.
     pub log_bytes: Counter,
     /// Times a seal was due while the one before was not committed yet.
