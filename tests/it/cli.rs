@@ -278,6 +278,50 @@ fn exit_codes_are_those_of_the_readme() {
 }
 
 #[test]
+fn exit_codes_of_the_other_commands_are_those_of_the_readme_too() {
+    let job = job();
+    let check = |code: i32, arguments: &[&str], said: &str| _ = job.command(arguments).failed(code, &[said]);
+    check(2, &["new", "9lives"], "cannot name a crate");
+    check(2, &["new", "match"], "is taken in Rust");
+    job.write("there/is.txt", "");
+    check(2, &["new", "there"], "there is there already");
+    check(1, &["new", "visits.jsonl/inside"], "cannot make visits.jsonl");
+    check(2, &["build-rust", "there"], "has no Cargo.toml");
+    check(2, &["build", "none.toml"], "none.toml");
+    check(2, &["check", "none.toml"], "none.toml");
+    check(2, &["state", "tables", "none.toml"], "none.toml");
+    check(2, &["inspect", "none.wasm"], "none.wasm");
+    check(2, &["schema", "--no-such-option"], "--no-such-option");
+    let with = |fields: &str| {
+        job.write_manifest(&MANIFEST.replace("inputs = [\"visits\"]", &format!("inputs = [\"visits\"]\n{fields}")));
+        job.write_manifest(
+            &std::fs::read_to_string(job.path("job.toml")).unwrap().replace("misbehaving.wasm", "none.wasm"),
+        );
+    };
+    with("");
+    check(2, &["build", "job.toml"], "no `build` command says how to make it");
+    with("build = \"true\"");
+    check(2, &["build", "job.toml"], "`true` ended well but");
+    with("build = \"false\"");
+    check(1, &["build", "job.toml"], "`false`, which builds count, ended badly");
+}
+
+#[test]
+fn settings_that_contradict_each_other_are_the_manifest_s_fault() {
+    let job = job();
+    job.write("visits.jsonl.gz", "");
+    let set = ["--set", "sources.visits.path=visits.jsonl.gz", "--set", "sources.visits.follow=true"];
+    job.command(["run", "job.toml"].iter().chain(&set)).failed(2, &["a compressed file cannot be read as it grows"]);
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_not_damage() {
+    let job = job();
+    job.write("taken", "a file where a directory is wanted");
+    job.command(["run", "job.toml", "--set", "job.state=taken/state"]).failed(1, &["taken/state"]);
+}
+
+#[test]
 fn a_state_directory_serves_one_process_at_a_time() {
     let job = followed();
     let running = job.start();

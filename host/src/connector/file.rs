@@ -41,7 +41,7 @@ impl Files {
         if let (Place::File { directory, name }, true) = (&place, source.follow) {
             let path = directory.join(name);
             if compression_of(&path, source.compression) != Compression::None {
-                return Err(ConnectorError::Input(format!(
+                return Err(ConnectorError::Settings(format!(
                     "follow `{}`: a compressed file cannot be read as it grows; follow a directory that receives complete files",
                     path.display()
                 )));
@@ -79,7 +79,7 @@ impl Place {
         }
         match (path.parent(), path.file_name().and_then(|name| name.to_str())) {
             (Some(directory), Some(name)) => Ok(Self::File { directory: directory.to_owned(), name: name.to_owned() }),
-            _ => Err(ConnectorError::Input(format!("read `{}`: this is not the path of a file", path.display()))),
+            _ => Err(ConnectorError::Settings(format!("read `{}`: this is not the path of a file", path.display()))),
         }
     }
 
@@ -90,12 +90,12 @@ impl Place {
         let directory = without_dots(&base.join(literal));
         let Some(base) = base.to_str() else {
             let text = format!("read `{written}` in `{}`: the directory's name is not UTF-8", base.display());
-            return Err(ConnectorError::Input(text));
+            return Err(ConnectorError::Settings(text));
         };
         let pattern = without_dots(&Path::new(&glob::Pattern::escape(base)).join(written));
         let pattern = pattern.to_string_lossy().into_owned();
         glob::Pattern::new(&pattern)
-            .map_err(|error| ConnectorError::Input(format!("read `{written}`: this is not a glob: {error}")))?;
+            .map_err(|error| ConnectorError::Settings(format!("read `{written}`: this is not a glob: {error}")))?;
         Ok(Self::Glob { directory, pattern })
     }
 

@@ -44,6 +44,9 @@ pub enum ConnectorError {
         /// What the system said.
         error: std::io::Error,
     },
+    /// The manifest's settings make no sense, or contradict each other; says how and what to do.
+    #[error("{0}")]
+    Settings(String),
     /// The input is not what it was when its position was recorded, or contradicts itself; says how and what to do.
     #[error("{0}")]
     Input(String),

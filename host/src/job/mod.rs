@@ -23,6 +23,7 @@ pub use assemble::{JobOptions, declared, load_functions, run};
 pub use summary::{OperatorSummary, SourceSummary, Summary};
 
 use crate::connector::ConnectorError;
+use crate::epoch::log::LogError;
 use crate::manifest::ManifestError;
 use crate::metrics::{Counter, Durations, OperatorMeters};
 use crate::plugin::PluginError;
@@ -115,15 +116,31 @@ impl JobError {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Task(TaskError::Record { .. }) => 4,
-            Self::State(_) | Self::Identity { .. } => 3,
-            Self::Connector { error: ConnectorError::Output(_), .. } => 3,
+            Self::State(error) => state_exit_code(error),
+            Self::Identity { .. } | Self::Connector { error: ConnectorError::Output(_), .. } => 3,
             Self::Task(TaskError::Plugin { .. })
             | Self::Plugin { .. }
+            | Self::Connector { error: ConnectorError::Settings(_), .. }
             | Self::Memory(_)
-            | Self::Plan(_)
             | Self::Manifest(_) => 2,
-            Self::Task(_) | Self::Connector { .. } | Self::Input(_) | Self::Lost(_) => 1,
+            Self::Task(_) | Self::Connector { .. } | Self::Input(_) | Self::Plan(_) | Self::Lost(_) => 1,
         }
+    }
+}
+
+/// A directory that is not what it should be is one thing, a disk that is full another: after that, a new start may go well.
+fn state_exit_code(error: &StateError) -> u8 {
+    match error {
+        StateError::Io { .. } | StateError::Redb { .. } | StateError::Order { .. } | StateError::Feeder(_) => 1,
+        StateError::Log(LogError::Io { .. } | LogError::Order { .. } | LogError::Failed { .. }) => 1,
+        StateError::UnknownTable { .. } => 2,
+        StateError::Locked { .. }
+        | StateError::Absent { .. }
+        | StateError::Damaged { .. }
+        | StateError::NewerFormat { .. }
+        | StateError::SchemaVersion { .. }
+        | StateError::PartitionCount { .. }
+        | StateError::Log(LogError::Damaged { .. } | LogError::Foreign { .. } | LogError::Newer { .. }) => 3,
     }
 }
 
