@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 use super::csv::{CsvReader, Header};
-use super::feed::{compression_of, io_error, open_file};
+use super::feed::{compression_of, io_error, missing_or, open_file};
 use super::parsing::{Parsing, Rules};
 use super::window::StreamPosition;
 use super::{ConnectorError, Source, SplitReader};
@@ -118,13 +118,14 @@ impl Source for Files {
     fn splits(&self) -> Result<Vec<String>, ConnectorError> {
         let paths = self.paths()?;
         if let (Place::File { .. }, Some(path)) = (&self.place, paths.first()) {
-            fs::metadata(path).map_err(|error| io_error("open", path, error))?;
+            fs::metadata(path).map_err(|error| missing_or("open", path, error))?;
         }
         if paths.is_empty() && !self.follow {
-            return Err(ConnectorError::Input(format!(
-                "read `{}`: there are no files (names that begin with `.` or `_` are left out)",
-                self.place.describe()
-            )));
+            let what = match &self.place {
+                Place::Glob { .. } => "no file matches (names that begin with `.` or `_` are left out)",
+                _ => "there are no files in it (names that begin with `.` or `_` are left out)",
+            };
+            return Err(ConnectorError::Missing { path: self.place.describe(), what });
         }
         let mut names = paths
             .iter()
@@ -164,7 +165,7 @@ fn without_dots(path: &Path) -> PathBuf {
 }
 
 fn visible_files(directory: &Path) -> Result<Vec<PathBuf>, ConnectorError> {
-    let items = fs::read_dir(directory).map_err(|error| io_error("list", directory, error))?;
+    let items = fs::read_dir(directory).map_err(|error| missing_or("list", directory, error))?;
     let mut paths = Vec::new();
     for item in items {
         let path = item.map_err(|error| io_error("list", directory, error))?.path();

@@ -44,6 +44,14 @@ pub enum ConnectorError {
         /// What the system said.
         error: std::io::Error,
     },
+    /// The input that the manifest names is not there.
+    #[error("read `{path}`: {what}")]
+    Missing {
+        /// The file, directory or glob.
+        path: String,
+        /// What there is none of.
+        what: &'static str,
+    },
     /// The manifest's settings make no sense, or contradict each other; says how and what to do.
     #[error("{0}")]
     Settings(String),

@@ -43,7 +43,7 @@ type Sinks = BTreeMap<String, Arc<dyn Sink>>;
 pub async fn run(loaded: &Loaded, graph: &Graph, options: JobOptions) -> Outcome {
     let (started, meters) = (options.started, Arc::clone(&options.meters));
     let mut reached = Reached::default();
-    let result = run_with(loaded, graph, options, &mut reached).await;
+    let result = run_with(loaded, graph, options, &mut reached).await.map_err(|error| error.placed(&loaded.document));
     let Reached { feed_cpu, memory } = reached;
     let (job, elapsed) = (loaded.manifest.job.name.as_str(), started.elapsed());
     let figures = RunFigures { job, result: result.as_ref().copied(), elapsed, feed_cpu, memory };

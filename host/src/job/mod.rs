@@ -24,7 +24,7 @@ pub use summary::{OperatorSummary, SourceSummary, Summary};
 
 use crate::connector::ConnectorError;
 use crate::epoch::log::LogError;
-use crate::manifest::ManifestError;
+use crate::manifest::{At, Document, ManifestError};
 use crate::metrics::{Counter, Durations, OperatorMeters};
 use crate::plugin::PluginError;
 use crate::state::{MemoryUse, StateError};
@@ -78,6 +78,16 @@ pub enum JobError {
         /// What happened.
         error: ConnectorError,
     },
+    /// The input that the manifest names is not there.
+    #[error("source `{name}`: {error}; correct `sources.{name}.path` in {place}, or put the input there")]
+    MissingInput {
+        /// The source.
+        name: String,
+        /// What is not there.
+        error: ConnectorError,
+        /// Where the path is written: file, line and column, or the override.
+        place: String,
+    },
     /// The input is not what it was.
     #[error("{0}")]
     Input(String),
@@ -112,6 +122,17 @@ impl JobError {
         Self::Connector { kind: "sink", name: name.to_owned(), error }
     }
 
+    /// The same error, with the place in the manifest where it can be put right, if it has one.
+    fn placed(self, document: &Document) -> Self {
+        match self {
+            Self::Connector { kind: "source", name, error: error @ ConnectorError::Missing { .. } } => {
+                let place = document.place_of(&At::value(["sources", &name, "path"]));
+                Self::MissingInput { name, error, place }
+            }
+            error => error,
+        }
+    }
+
     /// The process's exit code for this error, as the README documents it.
     pub fn exit_code(&self) -> u8 {
         match self {
@@ -123,7 +144,12 @@ impl JobError {
             | Self::Connector { error: ConnectorError::Settings(_), .. }
             | Self::Memory(_)
             | Self::Manifest(_) => 2,
-            Self::Task(_) | Self::Connector { .. } | Self::Input(_) | Self::Plan(_) | Self::Lost(_) => 1,
+            Self::Task(_)
+            | Self::Connector { .. }
+            | Self::MissingInput { .. }
+            | Self::Input(_)
+            | Self::Plan(_)
+            | Self::Lost(_) => 1,
         }
     }
 }
