@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::harness::{Job, Running, guest};
+use crate::harness::{Job, Running, TIME_LIMIT, guest, run};
 use crate::plain::{Tally, counts_in_state, numbers_by_key, running_counts, tally};
 
 const MANIFEST: &str = r#"[job]
@@ -201,6 +201,32 @@ fn a_job_that_fails_writes_the_figures_it_reached_and_why() {
         (&json!("failed"), &json!(2), &json!(0))
     );
     assert!(summary["error"].as_str().unwrap().contains("none.wasm"), "{summary:#}");
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_the_job_quietly_and_loses_nothing() {
+    let count = 100_000;
+    let to_stdout = MANIFEST.replace("kind = \"files\"\npath = \"out\"", "kind = \"stdout\"").replace("50ms", "1h");
+    let job = Job::new(&to_stdout).input("visits.jsonl", lines(&users(0, count)));
+    let program = env!("CARGO_BIN_EXE_wasmill");
+    let mut shell = std::process::Command::new("sh");
+    let script = format!("{{ {program} run job.toml --summary summary.json; echo $? > code; }} | head -n 1");
+    shell.args(["-c", &script]).current_dir(job.path("")).env("NO_COLOR", "1");
+    let ended = run(shell, TIME_LIMIT).succeeded();
+    assert_eq!(ended.stdout.lines().count(), 1, "{}", ended.stdout);
+    assert_eq!(std::fs::read_to_string(job.path("code")).unwrap(), "0\n", "{}", ended.stderr);
+    assert!(ended.stderr.contains("the reader of standard output has gone"), "{}", ended.stderr);
+    for scary in ["rror", "WARN", "panicked"] {
+        assert!(!ended.stderr.contains(scary), "{}", ended.stderr);
+    }
+    let summary = parse(&std::fs::read_to_string(job.path("summary.json")).unwrap());
+    assert_eq!((&summary["ended"], &summary["committed_epoch"]), (&json!("output-closed"), &json!(0)));
+    // Nothing was committed: the next start begins anew, and all of it comes.
+    let again = job.run().succeeded();
+    let told = again.stdout.lines().map(str::to_owned).collect::<Vec<_>>();
+    let expected = tally(users(0, count));
+    assert_eq!(numbers_by_key(&told), running_counts(&expected));
+    assert_eq!(counts_in_state(&job, "count"), expected);
 }
 
 #[test]

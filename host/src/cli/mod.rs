@@ -91,7 +91,7 @@ pub fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Told(code)) => ExitCode::from(code),
         Err(Failure::Because(code, message)) => {
-            eprintln!("error: {message}");
+            tell(&format!("error: {message}"));
             ExitCode::from(code)
         }
     }
@@ -119,6 +119,12 @@ pub(crate) fn load_job(arguments: &load::JobArgs) -> Result<load::CheckedJob, Fa
 pub(crate) fn told(error: &ManifestError) -> Failure {
     check::print_problems(error.problems());
     Failure::Told(check::EXIT_INVALID_MANIFEST)
+}
+
+/// Prints a line to standard error. Nobody is left to tell when that is gone.
+pub(crate) fn tell(line: &str) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr().lock(), "{line}");
 }
 
 /// Prints to standard output; a reader that has gone away (`| head`) ends the command quietly.

@@ -104,6 +104,9 @@ fn tell(summary: &Summary) {
     let how = match summary.ended {
         Ended::InputEnded => "input ended",
         Ended::Stopped => "stopped; a new start goes on from here",
+        Ended::OutputClosed => {
+            "the reader of standard output has gone; a new start goes on behind the last committed epoch"
+        }
         Ended::Failed => "failed",
     };
     tracing::info!(

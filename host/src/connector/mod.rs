@@ -44,6 +44,9 @@ pub enum ConnectorError {
         /// What the system said.
         error: std::io::Error,
     },
+    /// Whoever read the output has gone (`| head`): nobody's fault, but nothing more can be written.
+    #[error("write to standard output: its reader has gone")]
+    Closed,
     /// The input that the manifest names is not there.
     #[error("read `{path}`: {what}")]
     Missing {

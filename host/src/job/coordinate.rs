@@ -75,12 +75,17 @@ pub(super) struct Coordinator {
 impl Coordinator {
     /// Runs until the input has ended, a stop is asked for, or something fails.
     pub(super) async fn run(&mut self, events: &mut Events) -> Result<Ended, JobError> {
-        let result = self.drive(events).await;
-        let Err(lost @ JobError::Lost(_)) = result else { return result };
-        // A thread that fails drops its channels a moment before its reason is told.
-        match tokio::time::timeout(REASON_WAIT, events.failures.recv()).await {
-            Ok(Some(reason)) => Err(reason),
-            Ok(None) | Err(_) => Err(lost),
+        let mut result = self.drive(events).await;
+        if let Err(JobError::Lost(_)) = result
+            && let Ok(Some(reason)) = tokio::time::timeout(REASON_WAIT, events.failures.recv()).await
+        {
+            // A thread that fails drops its channels a moment before its reason is told.
+            result = Err(reason);
+        }
+        match result {
+            // Sealing now would commit what its reader never got.
+            Err(JobError::Connector { error: ConnectorError::Closed, .. }) => Ok(Ended::OutputClosed),
+            result => result,
         }
     }
 

@@ -38,6 +38,8 @@ pub enum Ended {
     InputEnded,
     /// Somebody asked for it; the next start goes on where this one ended.
     Stopped,
+    /// Whoever read its standard output has gone. Ended at the last committed epoch: what came after it has not reached anybody for certain.
+    OutputClosed,
     /// It failed; the next start goes on behind the last committed epoch.
     Failed,
 }
