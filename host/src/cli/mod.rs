@@ -2,7 +2,7 @@
 //!
 //! Exit codes are those of the README's table: 0 the input ended, or a clean stop; 1 something failed that is none of what follows, and may go well
 //! another time; 2 the command line, the manifest or a component is at fault; 3 the state or output directory is damaged, in use, or another job's;
-//! 4 a record failed and `on-error` is "stop".
+//! 4 a record failed and `on-error` is "stop"; 130 a second signal.
 
 mod build;
 mod build_rust;
@@ -33,7 +33,7 @@ struct Arguments {
 
 const EXIT_CODES: &str = "Exit codes: 0 the input ended, or a clean stop; 1 something else failed, a job can be started again; \
 2 the command line, the manifest or a component is at fault; 3 the state or output directory is damaged, in use or another job's; \
-4 a record failed and `on-error` is \"stop\".";
+4 a record failed and `on-error` is \"stop\"; 130 a second signal ended the job at once.";
 
 #[derive(Debug, Subcommand)]
 enum Command {

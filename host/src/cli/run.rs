@@ -104,6 +104,10 @@ fn tell(summary: &Summary) {
     let how = match summary.ended {
         Ended::InputEnded => "input ended",
         Ended::Stopped => "stopped; a new start goes on from here",
+        Ended::StoppedShort => {
+            "stopped without a last checkpoint, since what was under way did not end within `job.stop-within`; nothing is lost, a new start goes on \
+             behind the last committed epoch"
+        }
         Ended::OutputClosed => {
             "the reader of standard output has gone; a new start goes on behind the last committed epoch"
         }

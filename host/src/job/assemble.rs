@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 use super::commit::{Committed, Sealed, commit};
 use super::coordinate::{Coordinator, Events, SealRule};
 use super::read::{SourceSetup, SplitPosition, Splits};
+use super::stop::Stop;
 use super::summary::{RunFigures, Summary};
 use super::wire::{SinkMailbox, Wiring};
 use super::workers::Workers;
@@ -107,6 +108,7 @@ async fn run_with(
         has_open_output: last.as_ref().is_some_and(|entry| entry.sinks.values().any(|seal| seal.open.is_some())),
         finished: last.as_ref().is_some_and(|entry| entry.finished),
     };
+    let stop = Stop::new(stop, manifest.job.stop_within.0, Arc::clone(&coordinator.flow));
     let result = coordinator.run(&mut Events { failures, committed, input_ended, stop }).await;
 
     reached.memory = store.memory();

@@ -7,6 +7,7 @@ mod assemble;
 mod commit;
 mod coordinate;
 mod read;
+mod stop;
 mod summary;
 mod wire;
 mod workers;
@@ -38,6 +39,8 @@ pub enum Ended {
     InputEnded,
     /// Somebody asked for it; the next start goes on where this one ended.
     Stopped,
+    /// Somebody asked for it, but what was under way did not end within `job.stop-within`: ended at the last committed epoch, without a last checkpoint.
+    StoppedShort,
     /// Whoever read its standard output has gone. Ended at the last committed epoch: what came after it has not reached anybody for certain.
     OutputClosed,
     /// It failed; the next start goes on behind the last committed epoch.

@@ -202,11 +202,16 @@ impl Task {
             open.extend(isolate::parts(range, failure).into_iter().rev().map(|part| (part, 0)));
             return Ok(());
         }
-        if attempt < self.operator.retries {
+        if attempt < self.operator.retries && !self.gives_up(failure) {
             open.push((range, attempt + 1));
             return Ok(());
         }
         self.refuse(batch, range.start, &failure.message)
+    }
+
+    /// Whether a record that failed alone is not worth another try: each would hold a clean stop up for the whole time that a call may take.
+    fn gives_up(&self, failure: &Failure) -> bool {
+        failure.kind == FailureKind::RunTime && self.flow.is_hastened()
     }
 
     fn refuse(&self, batch: &Batch, index: usize, error: &str) -> Result<(), TaskError> {
