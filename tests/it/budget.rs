@@ -178,7 +178,7 @@ fn a_followed_file_that_does_not_only_grow_is_refused() {
     };
     check_refused_change(replace, "another file took its place", "it was replaced or changed before byte");
     let remove = |job: &Job| fs::remove_file(job.path("in.txt")).unwrap();
-    check_refused_change(remove, "it was removed", "No such file");
+    check_refused_change(remove, "it was removed", "there is no such file");
 }
 
 #[test]

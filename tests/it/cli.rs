@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::harness::{Job, Running, guest};
+use crate::harness::{Job, Running, TIME_LIMIT, guest, run};
 use crate::plain::{Tally, counts_in_state, numbers_by_key, running_counts, tally};
 
 const MANIFEST: &str = r#"[job]
@@ -162,6 +162,9 @@ fn the_summary_has_every_figure() {
         let [p50, p99, max] = ["p50", "p99", "max"].map(|figure| positive(&format!("/{field}/{figure}")));
         assert!(p50 <= p99 && p99 <= max, "{field}: {summary:#}");
     }
+    assert_eq!((&summary["error"], &summary["exit_code"]), (&Value::Null, &json!(0)));
+    // Seventeen keys, each with a count and its place in a table.
+    assert!((500..50_000).contains(&ended.figure("state_memory/tables_bytes")), "{summary:#}");
     let count = &summary["operators"]["count"];
     assert_eq!((&count["records_in"], &count["records_out"]), (&json!(2_000), &json!(2_000)));
     assert_eq!((&count["rejected"], &count["failures"]), (&json!(0), &json!(0)));
@@ -174,6 +177,56 @@ fn the_summary_has_every_figure() {
 fn the_summary_goes_to_standard_output_where_it_is_asked_to() {
     let ended = job().command(["run", "job.toml", "--summary", "-"]).succeeded();
     assert_eq!(parse(&ended.stdout)["records_in"], 2_000);
+}
+
+#[test]
+fn a_job_that_fails_writes_the_figures_it_reached_and_why() {
+    let job = job();
+    // The first part is committed; then comes a record that cannot be read.
+    let committed = job.run().succeeded().figure("committed_epoch");
+    let good = lines(&users(0, 3_000));
+    job.write("visits.jsonl", good.clone() + "nonsense\n");
+    let ended = job.run().failed(4, &["visits.jsonl:3001"]);
+    let summary = ended.summary.as_ref().expect("a summary was asked for");
+    assert_eq!((&summary["job"], &summary["ended"]), (&json!("visits"), &json!("failed")));
+    assert_eq!((ended.figure("exit_code"), ended.figure("committed_epoch")), (4, committed));
+    let error = summary["error"].as_str().unwrap();
+    assert!(ended.stderr.contains(&format!("the job stopped: {error}")), "{error} is not in {}", ended.stderr);
+    assert!((1..=1_001).contains(&ended.figure("records_in")), "{summary:#}");
+    // Also where nothing was begun.
+    let unusable = job.command(["run", "job.toml", "--summary", "-", "--set", "operators.count.component=none.wasm"]);
+    let summary = parse(&unusable.failed(2, &["none.wasm"]).stdout);
+    assert_eq!(
+        (&summary["ended"], &summary["exit_code"], &summary["records_in"]),
+        (&json!("failed"), &json!(2), &json!(0))
+    );
+    assert!(summary["error"].as_str().unwrap().contains("none.wasm"), "{summary:#}");
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_the_job_quietly_and_loses_nothing() {
+    let count = 100_000;
+    let to_stdout = MANIFEST.replace("kind = \"files\"\npath = \"out\"", "kind = \"stdout\"").replace("50ms", "1h");
+    let job = Job::new(&to_stdout).input("visits.jsonl", lines(&users(0, count)));
+    let program = env!("CARGO_BIN_EXE_wasmill");
+    let mut shell = std::process::Command::new("sh");
+    let script = format!("{{ {program} run job.toml --summary summary.json; echo $? > code; }} | head -n 1");
+    shell.args(["-c", &script]).current_dir(job.path("")).env("NO_COLOR", "1");
+    let ended = run(shell, TIME_LIMIT).succeeded();
+    assert_eq!(ended.stdout.lines().count(), 1, "{}", ended.stdout);
+    assert_eq!(std::fs::read_to_string(job.path("code")).unwrap(), "0\n", "{}", ended.stderr);
+    assert!(ended.stderr.contains("the reader of standard output has gone"), "{}", ended.stderr);
+    for scary in ["rror", "WARN", "panicked"] {
+        assert!(!ended.stderr.contains(scary), "{}", ended.stderr);
+    }
+    let summary = parse(&std::fs::read_to_string(job.path("summary.json")).unwrap());
+    assert_eq!((&summary["ended"], &summary["committed_epoch"]), (&json!("output-closed"), &json!(0)));
+    // Nothing was committed: the next start begins anew, and all of it comes.
+    let again = job.run().succeeded();
+    let told = again.stdout.lines().map(str::to_owned).collect::<Vec<_>>();
+    let expected = tally(users(0, count));
+    assert_eq!(numbers_by_key(&told), running_counts(&expected));
+    assert_eq!(counts_in_state(&job, "count"), expected);
 }
 
 #[test]
@@ -248,6 +301,50 @@ fn exit_codes_are_those_of_the_readme() {
     job.command(["run", "job.toml"].iter().chain(&fresh)).failed(1, &["visits.jsonl"]);
     job.write("visits.jsonl", "{\"user\":\"a\"}\n{}\n");
     job.command(["run", "job.toml"].iter().chain(&fresh)).failed(4, &["visits.jsonl:2"]);
+}
+
+#[test]
+fn exit_codes_of_the_other_commands_are_those_of_the_readme_too() {
+    let job = job();
+    let check = |code: i32, arguments: &[&str], said: &str| _ = job.command(arguments).failed(code, &[said]);
+    check(2, &["new", "9lives"], "cannot name a crate");
+    check(2, &["new", "match"], "is taken in Rust");
+    job.write("there/is.txt", "");
+    check(2, &["new", "there"], "there is there already");
+    check(1, &["new", "visits.jsonl/inside"], "cannot make visits.jsonl");
+    check(2, &["build-rust", "there"], "has no Cargo.toml");
+    check(2, &["build", "none.toml"], "none.toml");
+    check(2, &["check", "none.toml"], "none.toml");
+    check(2, &["state", "tables", "none.toml"], "none.toml");
+    check(2, &["inspect", "none.wasm"], "none.wasm");
+    check(2, &["schema", "--no-such-option"], "--no-such-option");
+    let with = |fields: &str| {
+        job.write_manifest(&MANIFEST.replace("inputs = [\"visits\"]", &format!("inputs = [\"visits\"]\n{fields}")));
+        job.write_manifest(
+            &std::fs::read_to_string(job.path("job.toml")).unwrap().replace("misbehaving.wasm", "none.wasm"),
+        );
+    };
+    with("");
+    check(2, &["build", "job.toml"], "no `build` command says how to make it");
+    with("build = \"true\"");
+    check(2, &["build", "job.toml"], "`true` ended well but");
+    with("build = \"false\"");
+    check(1, &["build", "job.toml"], "`false`, which builds count, ended badly");
+}
+
+#[test]
+fn settings_that_contradict_each_other_are_the_manifest_s_fault() {
+    let job = job();
+    job.write("visits.jsonl.gz", "");
+    let set = ["--set", "sources.visits.path=visits.jsonl.gz", "--set", "sources.visits.follow=true"];
+    job.command(["run", "job.toml"].iter().chain(&set)).failed(2, &["a compressed file cannot be read as it grows"]);
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_not_damage() {
+    let job = job();
+    job.write("taken", "a file where a directory is wanted");
+    job.command(["run", "job.toml", "--set", "job.state=taken/state"]).failed(1, &["taken/state"]);
 }
 
 #[test]

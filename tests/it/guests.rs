@@ -321,6 +321,38 @@ fn a_flood_of_log_lines_is_cut_and_does_no_harm() {
 }
 
 #[test]
+fn the_limit_of_log_lines_is_that_of_a_batch_however_often_it_is_run() {
+    let job = job_over(&records(19), "mode = \"log-flood-and-trap\", every = 10", "on-error = \"skip\"\nretries = 2");
+    let ended = job.run().succeeded();
+    assert!(ended.figure("operators/work/failures") > 3, "the batch was halved");
+    let written = |part: &str| ended.stderr.lines().filter(|line| line.contains(part)).count();
+    assert_eq!((written("of a flood"), written("`limits.log-lines` is 100")), (100, 1), "{}", ended.stderr);
+}
+
+/// Whether the function names the record, and however often it is tried.
+#[test]
+fn what_a_record_fails_with_is_logged_once() {
+    let input = "1 poison\n2\n3 poison\n4\n5 poison\n";
+    let manifest = manifest("", "on-error = \"skip\"\nretries = 3").replace("guest:misbehaving", "guest:panicking");
+    let manifest = manifest.replace("format = \"jsonl\"\nkey = \"/k\"", "format = \"lines\"");
+    let job = Job::new(&manifest).input("records.jsonl", input).arguments(["--log", "json"]);
+    let ended = job.run().succeeded();
+    assert_eq!(ended.figure("rejected"), 3);
+    assert!(ended.figure("operators/work/failures") >= 3 * 4);
+    let told = ended.stderr.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()).collect::<Vec<_>>();
+    let of_level = |level: &str, part: &str| {
+        let is_meant = |line: &&Value| line["level"] == level && line["message"].as_str().unwrap().contains(part);
+        told.iter().filter(is_meant).count()
+    };
+    for number in [1, 3, 5] {
+        let message = format!("no stomach for `{number} poison`");
+        assert_eq!((of_level("ERROR", &message), of_level("WARN", &message)), (1, 1), "{}", ended.stderr);
+    }
+    // Its back-trace is for people.
+    assert_eq!(of_level("WARN", "wasm!core::panicking::panic_fmt"), 3, "{}", ended.stderr);
+}
+
+#[test]
 fn a_panic_is_logged_with_its_message_and_costs_its_record() {
     let records = records(3_000);
     let poisoned = [5, 1_234, 2_999];

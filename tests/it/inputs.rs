@@ -347,3 +347,23 @@ fn nexmark_events_follow_from_their_seed_and_come_in_the_benchmarks_proportions(
     let bids = events.iter().filter(|event| event.get("bidder").is_some()).cloned().collect::<Vec<_>>();
     assert_eq!(nexmark("events = 10000\nseed = 7\nonly = [\"bid\"]"), bids);
 }
+
+#[test]
+fn input_that_is_not_there_is_told_with_the_field_to_correct() {
+    let check = |path: &str, set: &[&str], what: &str, place: &str| {
+        let job = pass(&format!("path = \"{path}\"\nformat = \"lines\"")).input("empty/_hidden.txt", "not read");
+        let remedy = format!("correct `sources.input.path` in {place}, or put the input there");
+        let shown = job.path(path.trim_end_matches('/')).display().to_string();
+        let named = if set.is_empty() { shown.as_str() } else { "other.txt" };
+        job.command(["run", "job.toml"].iter().chain(set)).failed(1, &["source `input`", named, what, &remedy]);
+        job.write("in.txt", "one\n");
+        job.command(["run", "job.toml", "--set", "sources.input.path=in.txt"]).succeeded();
+    };
+    check("none.txt", &[], "there is no such file or directory", "job.toml:8:8");
+    check("none/in.txt", &[], "there is no such file or directory", "job.toml:8:8");
+    check("none/", &[], "there is no such file or directory", "job.toml:8:8");
+    check("empty", &[], "there are no files in it", "job.toml:8:8");
+    check("none-*.txt", &[], "no file matches", "job.toml:8:8");
+    let set = "sources.input.path=other.txt";
+    check("none.txt", &["--set", set], "there is no such file or directory", &format!("`--set {set}`"));
+}

@@ -12,3 +12,4 @@ mod layers;
 mod new_guest;
 mod plain;
 mod readme;
+mod stop;

@@ -34,7 +34,7 @@ fn a_build_that_fails_is_named_with_its_operator() {
 fn a_folder_that_is_there_is_left_alone() {
     let (dir, guest) = new_guest();
     let manifest = std::fs::read(guest.join("job.toml")).unwrap();
-    in_guest(dir.path(), &["new", "page-visits"]).failed(1, &["page-visits is there already"]);
+    in_guest(dir.path(), &["new", "page-visits"]).failed(2, &["page-visits is there already"]);
     assert_eq!(std::fs::read(guest.join("job.toml")).unwrap(), manifest);
 }
 

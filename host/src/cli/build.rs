@@ -6,11 +6,11 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use clap::Args;
 
-use super::Failure;
 use super::load::JobArgs;
+use super::{Failure, failed, tell};
 use crate::manifest::{Manifest, Operator};
 
 /// What `wasmill build` is given.
@@ -23,20 +23,22 @@ pub struct Build {
 /// Builds the components of the job.
 pub(super) fn run(arguments: &Build) -> Result<(), Failure> {
     let job = super::load_job(&arguments.job)?;
-    build(&job.loaded.manifest, job.loaded.directory()).map_err(|error| Failure::Because(1, format!("{error:#}")))
+    let (manifest, dir) = (&job.loaded.manifest, job.loaded.directory());
+    build(manifest, dir).map_err(failed)?;
+    check_components(manifest, dir).map_err(Failure::usage)
 }
 
-/// Runs the `build` command of each operator in `dir`, then checks that every component is there.
+/// Runs the `build` command of each operator in `dir`.
 fn build(manifest: &Manifest, dir: &Path) -> anyhow::Result<()> {
     let steps = steps(manifest);
     if steps.is_empty() {
-        eprintln!("nothing to build: no operator has a `build` command");
+        tell("nothing to build: no operator has a `build` command");
     }
     for step in steps {
-        eprintln!("building {}: {}", step.operators.join(", "), step.command);
+        tell(&format!("building {}: {}", step.operators.join(", "), step.command));
         run_step(&step, dir)?;
     }
-    manifest.operators.iter().try_for_each(|(name, operator)| check_component(name, operator, dir))
+    Ok(())
 }
 
 /// A command, and the operators that it builds.
@@ -76,18 +78,23 @@ fn path_with_ourselves() -> anyhow::Result<OsString> {
     std::env::join_paths(own.into_iter().chain(std::env::split_paths(&path))).context("the PATH cannot be extended")
 }
 
-fn check_component(name: &str, operator: &Operator, dir: &Path) -> anyhow::Result<()> {
+/// Says which component the manifest names that is not there once everything is built.
+fn check_components(manifest: &Manifest, dir: &Path) -> Result<(), String> {
+    manifest.operators.iter().try_for_each(|(name, operator)| check_component(name, operator, dir))
+}
+
+fn check_component(name: &str, operator: &Operator, dir: &Path) -> Result<(), String> {
     let component = dir.join(&operator.component);
     match &operator.build {
         _ if component.is_file() => Ok(()),
-        Some(command) => bail!(
+        Some(command) => Err(format!(
             "operator `{name}`: `{command}` ended well but {} is not there: correct `component` or `build`",
             component.display()
-        ),
-        None => bail!(
+        )),
+        None => Err(format!(
             "operator `{name}`: its component {} is not there, and no `build` command says how to make it",
             component.display()
-        ),
+        )),
     }
 }
 
@@ -97,7 +104,9 @@ mod tests {
 
     fn check(dir: &Path, operators: &str) -> Result<(), String> {
         let text = format!("[job]\nname = \"j\"\n[sources]\n[sinks]\n{operators}");
-        build(&toml::from_str(&text).unwrap(), dir).map_err(|error| format!("{error:#}"))
+        let manifest = toml::from_str(&text).unwrap();
+        build(&manifest, dir).map_err(|error| format!("{error:#}"))?;
+        check_components(&manifest, dir)
     }
 
     #[test]

@@ -10,6 +10,8 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, bail, ensure};
 use clap::Args;
 
+use super::{Failure, failed, print};
+
 const TARGET: &str = "wasm32-unknown-unknown";
 const LINKER: &str = "wasm-component-ld";
 const DEBIAN_CARGO: &str = "/usr/bin/cargo";
@@ -34,14 +36,21 @@ pub struct BuildRust {
 ///
 /// # Errors
 /// When no toolchain or linker is found, with what to install; when the guest does not compile.
-pub fn run(arguments: &BuildRust) -> anyhow::Result<()> {
+pub(super) fn run(arguments: &BuildRust) -> Result<(), Failure> {
     let dir = &arguments.dir;
-    ensure!(dir.join("Cargo.toml").is_file(), "{} is not a Rust crate: it has no Cargo.toml", dir.display());
+    if !dir.join("Cargo.toml").is_file() {
+        return Err(Failure::usage(format!("{} is not a Rust crate: it has no Cargo.toml", dir.display())));
+    }
+    print(&build(arguments).map_err(failed)?)
+}
+
+/// Builds, or says what it would build with; returns what is to be told of it.
+fn build(arguments: &BuildRust) -> anyhow::Result<String> {
+    let dir = &arguments.dir;
     let toolchain = Toolchain::find(dir)?;
     let linker = Linker::find(dir)?;
     if arguments.check {
-        println!("{}, linked by {}", toolchain.described(), linker.component.display());
-        return Ok(());
+        return Ok(format!("{}, linked by {}\n", toolchain.described(), linker.component.display()));
     }
     let target_dir = workspace_of(&toolchain, dir)?.join("target");
     let mut command = build_command(&toolchain, &linker, arguments, &target_dir);
@@ -58,10 +67,7 @@ pub fn run(arguments: &BuildRust) -> anyhow::Result<()> {
         "the guest in {} made no component: its Cargo.toml needs `crate-type = [\"cdylib\"]` under [lib]",
         dir.display()
     );
-    for component in components {
-        println!("{} ({})", component.display(), size_of(&component)?);
-    }
-    Ok(())
+    components.iter().map(|component| Ok(format!("{} ({})\n", component.display(), size_of(component)?))).collect()
 }
 
 fn size_of(component: &Path) -> anyhow::Result<bytesize::ByteSize> {

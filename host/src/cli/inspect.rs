@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use comfy_table::Table;
 
-use super::{Failure, print};
+use super::{Failure, failed, print};
 use crate::plugin::WORLD;
 use crate::plugin::engine::{Engine, Function};
 
@@ -20,8 +20,8 @@ pub(super) struct InspectArgs {
 }
 
 pub(super) fn run(arguments: &InspectArgs) -> Result<(), Failure> {
-    let engine = Engine::new().map_err(Failure::usage)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(Failure::usage)?;
+    let engine = Engine::new().map_err(failed)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(failed)?;
     let function = runtime.block_on(engine.load(&arguments.component)).map_err(Failure::usage)?;
     if arguments.json {
         return print(&format!("{:#}\n", json(&function)));

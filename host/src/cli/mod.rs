@@ -1,7 +1,8 @@
 //! The command line: parse, dispatch, exit code. One file a subcommand.
 //!
-//! Exit codes: 0 the input ended, or the job was stopped cleanly by a signal; 1 the job failed and can be started again; 2 the command line, the
-//! manifest or a component is at fault; 3 the state or output directory is damaged, in use, or another job's; 4 a record failed and `on-error` is "stop".
+//! Exit codes are those of the README's table: 0 the input ended, or a clean stop; 1 something failed that is none of what follows, and may go well
+//! another time; 2 the command line, the manifest or a component is at fault; 3 the state or output directory is damaged, in use, or another job's;
+//! 4 a record failed and `on-error` is "stop"; 130 a second signal.
 
 mod build;
 mod build_rust;
@@ -30,9 +31,9 @@ struct Arguments {
     command: Command,
 }
 
-const EXIT_CODES: &str = "Exit codes: 0 the input ended, or a clean stop by a signal; 1 the job failed and can be started again; \
+const EXIT_CODES: &str = "Exit codes: 0 the input ended, or a clean stop; 1 something else failed, a job can be started again; \
 2 the command line, the manifest or a component is at fault; 3 the state or output directory is damaged, in use or another job's; \
-4 a record failed and `on-error` is \"stop\".";
+4 a record failed and `on-error` is \"stop\"; 130 a second signal ended the job at once.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -69,6 +70,7 @@ impl Failure {
     }
 }
 
+/// A failure for which nobody who uses the program is at fault: exit code 1.
 fn failed(error: impl Into<anyhow::Error>) -> Failure {
     Failure::Because(1, format!("{:#}", error.into()))
 }
@@ -79,17 +81,17 @@ pub fn main() -> ExitCode {
         Command::Run(arguments) => run::run(&arguments),
         Command::Check(arguments) => check_job(&arguments),
         Command::Build(arguments) => build::run(&arguments),
-        Command::BuildRust(arguments) => build_rust::run(&arguments).map_err(failed),
-        Command::New(arguments) => new::run(&arguments).map_err(failed),
+        Command::BuildRust(arguments) => build_rust::run(&arguments),
+        Command::New(arguments) => new::run(&arguments),
         Command::Inspect(arguments) => inspect::run(&arguments),
         Command::State(arguments) => state::run(&arguments),
-        Command::Schema(arguments) => schema::run(&arguments).map_err(failed),
+        Command::Schema(arguments) => schema::run(&arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Told(code)) => ExitCode::from(code),
         Err(Failure::Because(code, message)) => {
-            eprintln!("error: {message}");
+            tell(&format!("error: {message}"));
             ExitCode::from(code)
         }
     }
@@ -97,8 +99,8 @@ pub fn main() -> ExitCode {
 
 /// `wasmill check`, with the components loaded as a run would load them.
 fn check_job(arguments: &check::CheckArgs) -> Result<(), Failure> {
-    let engine = Engine::new().map_err(Failure::usage)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(Failure::usage)?;
+    let engine = Engine::new().map_err(failed)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(failed)?;
     let declare = |_: &str, path: &std::path::Path| {
         let function = runtime.block_on(engine.load(path)).map_err(|error| error.to_string())?;
         Ok(crate::job::declared(&function))
@@ -117,6 +119,12 @@ pub(crate) fn load_job(arguments: &load::JobArgs) -> Result<load::CheckedJob, Fa
 pub(crate) fn told(error: &ManifestError) -> Failure {
     check::print_problems(error.problems());
     Failure::Told(check::EXIT_INVALID_MANIFEST)
+}
+
+/// Prints a line to standard error. Nobody is left to tell when that is gone.
+pub(crate) fn tell(line: &str) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr().lock(), "{line}");
 }
 
 /// Prints to standard output; a reader that has gone away (`| head`) ends the command quietly.

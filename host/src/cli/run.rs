@@ -14,7 +14,7 @@ use super::load::JobArgs;
 use super::log::{self, LogFormat};
 use super::progress::Progress;
 use super::{Failure, print};
-use crate::job::{self, Ended, JobError, JobOptions, Meters, Summary};
+use crate::job::{self, Ended, JobError, JobOptions, Meters, Outcome, Summary};
 use crate::manifest::{ManifestError, Problem, Severity};
 
 /// Arguments of `wasmill run`.
@@ -22,7 +22,7 @@ use crate::manifest::{ManifestError, Problem, Severity};
 pub(super) struct RunArgs {
     #[command(flatten)]
     job: JobArgs,
-    /// Write the job's figures to this file as a JSON object when it ends.
+    /// Write the job's figures to this file as a JSON object when it ends, also when it fails; `-` is standard output.
     #[arg(long, value_name = "FILE")]
     summary: Option<PathBuf>,
     /// How log lines are written.
@@ -52,21 +52,30 @@ fn run_logged(arguments: &RunArgs, bars: &MultiProgress) -> Result<(), Failure> 
         .build()
         .map_err(|error| Failure::Because(1, format!("cannot start: {error}")))?;
     let meters = Arc::new(Meters::default());
-    let summary = runtime.block_on(async {
+    let Outcome { summary, failure } = runtime.block_on(async {
         let stop =
             stop_on_signals().map_err(|error| Failure::Because(1, format!("cannot watch for signals: {error}")))?;
         let progress = Progress::start(Arc::clone(&meters), bars);
-        let summary = job::run(&job.loaded, &job.graph, JobOptions { started, meters, stop }).await;
+        let outcome = job::run(&job.loaded, &job.graph, JobOptions { started, meters, stop }).await;
         drop(progress);
-        summary.map_err(|error| match error {
-            JobError::Manifest(error) => told(&error, arguments.log),
-            error => Failure::Because(error.exit_code(), format!("the job stopped: {error}")),
-        })
+        Ok(outcome)
     })?;
-    tell(&summary);
-    match &arguments.summary {
-        Some(path) => write_summary(path, &summary),
-        None => Ok(()),
+    let written = arguments.summary.as_ref().map_or(Ok(()), |path| write_summary(path, &summary));
+    match failure {
+        None => {
+            tell(&summary);
+            written
+        }
+        Some(failure) => {
+            // The exit code is that of the job's own failure.
+            if let Err(Failure::Because(_, message)) = written {
+                tracing::error!("{message}");
+            }
+            Err(match failure {
+                JobError::Manifest(error) => told(&error, arguments.log),
+                error => Failure::Because(error.exit_code(), format!("the job stopped: {error}")),
+            })
+        }
     }
 }
 
@@ -95,6 +104,14 @@ fn tell(summary: &Summary) {
     let how = match summary.ended {
         Ended::InputEnded => "input ended",
         Ended::Stopped => "stopped; a new start goes on from here",
+        Ended::StoppedShort => {
+            "stopped without a last checkpoint, since what was under way did not end within `job.stop-within`; nothing is lost, a new start goes on \
+             behind the last committed epoch"
+        }
+        Ended::OutputClosed => {
+            "the reader of standard output has gone; a new start goes on behind the last committed epoch"
+        }
+        Ended::Failed => "failed",
     };
     tracing::info!(
         "{how}: {} records in, {} out, {} rejected, {:.2} s, {} records/s, {} of memory at most, epoch {} committed",

@@ -1,6 +1,6 @@
 //! `wasmill schema`: the manifest's JSON Schema, or its reference page.
 
-use std::io::Write;
+use super::{Failure, print};
 
 /// Prints the JSON Schema of a manifest, for editors.
 #[derive(Debug, Clone, clap::Args)]
@@ -14,10 +14,9 @@ pub struct SchemaArgs {
 ///
 /// # Errors
 /// When it cannot be written to.
-pub fn run(args: &SchemaArgs) -> std::io::Result<()> {
-    let text = match args.reference {
+pub(super) fn run(args: &SchemaArgs) -> Result<(), Failure> {
+    print(&match args.reference {
         true => crate::manifest::reference(),
         false => format!("{:#}\n", crate::manifest::schema()),
-    };
-    std::io::stdout().write_all(text.as_bytes())
+    })
 }

@@ -7,6 +7,8 @@ use serde_json::{Value, json};
 
 use super::load::JobArgs;
 use super::{Failure, print};
+use crate::job::JobError;
+use crate::state::StateError;
 use crate::state::offline::Reader;
 
 /// Arguments of `wasmill state`.
@@ -75,8 +77,9 @@ fn open(job: &JobArgs) -> Result<Reader, Failure> {
     Reader::open(&directory).map_err(failed)
 }
 
-fn failed(error: impl std::fmt::Display) -> Failure {
-    Failure::Because(3, format!("cannot read the state: {error}"))
+fn failed(error: StateError) -> Failure {
+    let message = format!("cannot read the state: {error}");
+    Failure::Because(JobError::from(error).exit_code(), message)
 }
 
 fn tables(reader: &Reader, as_json: bool) -> Result<(), Failure> {

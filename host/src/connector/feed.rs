@@ -23,7 +23,7 @@ pub fn open_file(
     follow: bool,
     from: Option<StreamPosition>,
 ) -> Result<Window, ConnectorError> {
-    let file = File::open(path).map_err(|error| io_error("open", path, error))?;
+    let file = File::open(path).map_err(|error| missing_or("open", path, error))?;
     let metadata = file.metadata().map_err(|error| io_error("open", path, error))?;
     if !metadata.is_file() {
         return Err(ConnectorError::Input(format!(
@@ -290,6 +290,16 @@ fn read_some(input: &mut impl Read, space: &mut [u8]) -> io::Result<usize> {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             result => return result,
         }
+    }
+}
+
+/// What the system said, told apart: input that is not there has another remedy than input that cannot be read.
+pub fn missing_or(action: &'static str, path: &Path, error: io::Error) -> ConnectorError {
+    match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+            ConnectorError::Missing { path: path.display().to_string(), what: "there is no such file or directory" }
+        }
+        _ => io_error(action, path, error),
     }
 }
 

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 use super::csv::{CsvReader, Header};
-use super::feed::{compression_of, io_error, open_file};
+use super::feed::{compression_of, io_error, missing_or, open_file};
 use super::parsing::{Parsing, Rules};
 use super::window::StreamPosition;
 use super::{ConnectorError, Source, SplitReader};
@@ -41,7 +41,7 @@ impl Files {
         if let (Place::File { directory, name }, true) = (&place, source.follow) {
             let path = directory.join(name);
             if compression_of(&path, source.compression) != Compression::None {
-                return Err(ConnectorError::Input(format!(
+                return Err(ConnectorError::Settings(format!(
                     "follow `{}`: a compressed file cannot be read as it grows; follow a directory that receives complete files",
                     path.display()
                 )));
@@ -79,7 +79,7 @@ impl Place {
         }
         match (path.parent(), path.file_name().and_then(|name| name.to_str())) {
             (Some(directory), Some(name)) => Ok(Self::File { directory: directory.to_owned(), name: name.to_owned() }),
-            _ => Err(ConnectorError::Input(format!("read `{}`: this is not the path of a file", path.display()))),
+            _ => Err(ConnectorError::Settings(format!("read `{}`: this is not the path of a file", path.display()))),
         }
     }
 
@@ -90,12 +90,12 @@ impl Place {
         let directory = without_dots(&base.join(literal));
         let Some(base) = base.to_str() else {
             let text = format!("read `{written}` in `{}`: the directory's name is not UTF-8", base.display());
-            return Err(ConnectorError::Input(text));
+            return Err(ConnectorError::Settings(text));
         };
         let pattern = without_dots(&Path::new(&glob::Pattern::escape(base)).join(written));
         let pattern = pattern.to_string_lossy().into_owned();
         glob::Pattern::new(&pattern)
-            .map_err(|error| ConnectorError::Input(format!("read `{written}`: this is not a glob: {error}")))?;
+            .map_err(|error| ConnectorError::Settings(format!("read `{written}`: this is not a glob: {error}")))?;
         Ok(Self::Glob { directory, pattern })
     }
 
@@ -118,13 +118,14 @@ impl Source for Files {
     fn splits(&self) -> Result<Vec<String>, ConnectorError> {
         let paths = self.paths()?;
         if let (Place::File { .. }, Some(path)) = (&self.place, paths.first()) {
-            fs::metadata(path).map_err(|error| io_error("open", path, error))?;
+            fs::metadata(path).map_err(|error| missing_or("open", path, error))?;
         }
         if paths.is_empty() && !self.follow {
-            return Err(ConnectorError::Input(format!(
-                "read `{}`: there are no files (names that begin with `.` or `_` are left out)",
-                self.place.describe()
-            )));
+            let what = match &self.place {
+                Place::Glob { .. } => "no file matches (names that begin with `.` or `_` are left out)",
+                _ => "there are no files in it (names that begin with `.` or `_` are left out)",
+            };
+            return Err(ConnectorError::Missing { path: self.place.describe(), what });
         }
         let mut names = paths
             .iter()
@@ -164,7 +165,7 @@ fn without_dots(path: &Path) -> PathBuf {
 }
 
 fn visible_files(directory: &Path) -> Result<Vec<PathBuf>, ConnectorError> {
-    let items = fs::read_dir(directory).map_err(|error| io_error("list", directory, error))?;
+    let items = fs::read_dir(directory).map_err(|error| missing_or("list", directory, error))?;
     let mut paths = Vec::new();
     for item in items {
         let path = item.map_err(|error| io_error("list", directory, error))?.path();

@@ -34,9 +34,9 @@ impl Encoder {
     /// An encoder as the manifest's `format` and `columns` describe it.
     ///
     /// # Errors
-    /// [`ConnectorError::Output`] when the columns do not fit the format, or one is neither a pointer nor `key`, `time`, `value`.
+    /// [`ConnectorError::Settings`] when the columns do not fit the format, or one is neither a pointer nor `key`, `time`, `value`.
     pub fn new(format: OutputFormat, columns: &[String]) -> Result<Self, ConnectorError> {
-        let refuse = |text: &str| Err(ConnectorError::Output(format!("write the sink's format: {text}")));
+        let refuse = |text: &str| Err(ConnectorError::Settings(format!("write the sink's format: {text}")));
         match (format, columns) {
             (OutputFormat::Csv, []) => refuse("`format = \"csv\"` needs `columns`, such as `[\"key\", \"/price\"]`"),
             (OutputFormat::Csv, columns) => {
@@ -83,7 +83,7 @@ fn csv_column(text: &str) -> Result<CsvColumn, ConnectorError> {
         "time" => CsvColumn::Time,
         "value" | "." => CsvColumn::Value,
         pointer => CsvColumn::Field(JsonPointer::parse(pointer).map_err(|error| {
-            ConnectorError::Output(format!(
+            ConnectorError::Settings(format!(
                 "write the sink's column: {error}; `key`, `time` and `value` are the record's own"
             ))
         })?),

@@ -44,6 +44,20 @@ pub enum ConnectorError {
         /// What the system said.
         error: std::io::Error,
     },
+    /// Whoever read the output has gone (`| head`): nobody's fault, but nothing more can be written.
+    #[error("write to standard output: its reader has gone")]
+    Closed,
+    /// The input that the manifest names is not there.
+    #[error("read `{path}`: {what}")]
+    Missing {
+        /// The file, directory or glob.
+        path: String,
+        /// What there is none of.
+        what: &'static str,
+    },
+    /// The manifest's settings make no sense, or contradict each other; says how and what to do.
+    #[error("{0}")]
+    Settings(String),
     /// The input is not what it was when its position was recorded, or contradicts itself; says how and what to do.
     #[error("{0}")]
     Input(String),

@@ -62,7 +62,7 @@ impl Nexmark {
     /// # Errors
     /// When the key is no pointer, there are no splits, or no kind is let through.
     pub fn new(source: &NexmarkSource, clock: Clock) -> Result<Self, ConnectorError> {
-        let refuse = |text: &str| Err(ConnectorError::Input(format!("make Nexmark events: {text}")));
+        let refuse = |text: &str| Err(ConnectorError::Settings(format!("make Nexmark events: {text}")));
         if source.splits == 0 {
             return refuse("`splits` is 0; at least 1 is needed");
         }

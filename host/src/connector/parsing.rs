@@ -47,12 +47,12 @@ impl JsonFields {
     /// Where the manifest says that key and time lie.
     ///
     /// # Errors
-    /// [`ConnectorError::Input`] when a text is no pointer.
+    /// [`ConnectorError::Settings`] when a text is no pointer.
     pub fn parse(key: Option<&str>, time: Option<&str>, time_format: TimeFormat) -> Result<Self, ConnectorError> {
         let pointer = |text: Option<&str>, field| {
             text.map(JsonPointer::parse)
                 .transpose()
-                .map_err(|error| ConnectorError::Input(format!("read the source's `{field}`: {error}")))
+                .map_err(|error| ConnectorError::Settings(format!("read the source's `{field}`: {error}")))
         };
         Ok(Self { key: pointer(key, "key")?, time: pointer(time, "time")?, time_format })
     }
@@ -85,7 +85,7 @@ impl Parsing {
     /// How the manifest's file source reads.
     ///
     /// # Errors
-    /// [`ConnectorError::Input`] when key or time do not fit the format.
+    /// [`ConnectorError::Settings`] when key or time do not fit the format.
     pub fn of_file(source: &manifest::FileSource) -> Result<Self, ConnectorError> {
         let fields = (source.key.as_deref(), source.time.as_deref(), source.time_format);
         Self::new(source.format, fields, source.csv_value, source.record_max)
@@ -137,14 +137,14 @@ impl Parsing {
 
 fn whole_line_key(key: Option<&str>, time: Option<&str>) -> Result<bool, ConnectorError> {
     if let Some(time) = time {
-        return Err(ConnectorError::Input(format!(
+        return Err(ConnectorError::Settings(format!(
             "read the source's `time = \"{time}\"`: lines have no fields; use `format = \"jsonl\"` or `\"csv\"`, or leave it out"
         )));
     }
     match key {
         None => Ok(false),
         Some(".") => Ok(true),
-        Some(key) => Err(ConnectorError::Input(format!(
+        Some(key) => Err(ConnectorError::Settings(format!(
             "read the source's `key = \"{key}\"`: lines have no fields; write `key = \".\"` for the whole line, or use \
              `format = \"jsonl\"` or `\"csv\"`"
         ))),

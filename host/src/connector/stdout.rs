@@ -81,7 +81,10 @@ impl SinkWriter for StdoutWriter {
     fn flush(&mut self) -> Result<(), ConnectorError> {
         let written = self.output.write_all(&self.buffer).and_then(|()| self.output.flush());
         self.buffer.clear();
-        written.map_err(|error| io_error("write to", Path::new("standard output"), error))
+        written.map_err(|error| match error.kind() {
+            io::ErrorKind::BrokenPipe => ConnectorError::Closed,
+            _ => io_error("write to", Path::new("standard output"), error),
+        })
     }
 
     fn seal(&mut self, _epoch: Epoch, _last: bool) -> Result<SinkSeal, ConnectorError> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
@@ -13,18 +13,19 @@ use tokio::sync::oneshot;
 use super::commit::{Committed, Sealed, commit};
 use super::coordinate::{Coordinator, Events, SealRule};
 use super::read::{SourceSetup, SplitPosition, Splits};
+use super::stop::Stop;
 use super::summary::{RunFigures, Summary};
 use super::wire::{SinkMailbox, Wiring};
 use super::workers::Workers;
 use super::write::SinkSetup;
-use super::{JobError, Meters};
+use super::{Ended, JobError, Meters, Outcome};
 use crate::connector::{Sink, sink_from, source_from};
 use crate::disk::RealDisk;
 use crate::epoch::entry::Entry;
 use crate::graph::{Declared, Graph, Plan, StateIdentity};
 use crate::manifest::{Loaded, Manifest};
 use crate::plugin::engine::{Engine, Function};
-use crate::state::{Committer, OpenOptions, Opened, StateStore};
+use crate::state::{Committer, MemoryUse, OpenOptions, Opened, StateStore};
 use crate::task::flow::Flow;
 
 /// What a job is started with beside its manifest.
@@ -39,11 +40,30 @@ pub struct JobOptions {
 
 type Sinks = BTreeMap<String, Arc<dyn Sink>>;
 
-/// Runs a job to the end of its input, or until it is told to stop.
-///
-/// # Errors
-/// [`JobError`]; state and output are then at the last committed epoch.
-pub async fn run(loaded: &Loaded, graph: &Graph, options: JobOptions) -> Result<Summary, JobError> {
+/// Runs a job to the end of its input, or until it is told to stop. A job that fails leaves state and output at the last committed epoch.
+pub async fn run(loaded: &Loaded, graph: &Graph, options: JobOptions) -> Outcome {
+    let (started, meters) = (options.started, Arc::clone(&options.meters));
+    let mut reached = Reached::default();
+    let result = run_with(loaded, graph, options, &mut reached).await.map_err(|error| error.placed(&loaded.document));
+    let Reached { feed_cpu, memory } = reached;
+    let (job, elapsed) = (loaded.manifest.job.name.as_str(), started.elapsed());
+    let figures = RunFigures { job, result: result.as_ref().copied(), elapsed, feed_cpu, memory };
+    Outcome { summary: Summary::of(&meters, figures), failure: result.err() }
+}
+
+/// Figures that are gone with what they are of, kept whether the job fails or not.
+#[derive(Default)]
+struct Reached {
+    feed_cpu: Duration,
+    memory: MemoryUse,
+}
+
+async fn run_with(
+    loaded: &Loaded,
+    graph: &Graph,
+    options: JobOptions,
+    reached: &mut Reached,
+) -> Result<Ended, JobError> {
     let JobOptions { started, meters, stop } = options;
     let manifest = &loaded.manifest;
     let engine = Engine::new().map_err(|error| JobError::Plan(error.to_string()))?;
@@ -52,6 +72,8 @@ pub async fn run(loaded: &Loaded, graph: &Graph, options: JobOptions) -> Result<
     let (plan, _) = Plan::new(graph, worker_count(manifest), &declared)
         .map_err(|findings| JobError::Manifest(loaded.document.refusal(findings)))?;
     let Opened { store, committer, attempt, last, unpublished, .. } = open_state(loaded, graph, &declared)?;
+    let first_epoch = last.as_ref().map_or(0, |entry| entry.epoch);
+    meters.committed_epoch.store(first_epoch, Ordering::Relaxed);
     log_start(manifest, last.as_ref());
 
     let flow = Arc::new(Flow::default());
@@ -68,8 +90,6 @@ pub async fn run(loaded: &Loaded, graph: &Graph, options: JobOptions) -> Result<
     let committing = start_committing(committer, sinks, sealed, report, &failed)?;
     let input_ended = start_sources(&splits, worker_count(manifest), &failed)?;
 
-    let first_epoch = last.as_ref().map_or(0, |entry| entry.epoch);
-    meters.committed_epoch.store(first_epoch, Ordering::Relaxed);
     let mut coordinator = Coordinator {
         attempt,
         epoch: first_epoch,
@@ -81,28 +101,29 @@ pub async fn run(loaded: &Loaded, graph: &Graph, options: JobOptions) -> Result<
         sinks: wiring.sinks(),
         store: Arc::clone(&store),
         to_commit,
-        meters: Arc::clone(&meters),
+        meters,
         totals_before: last.as_ref().map(|entry| entry.totals.clone()).unwrap_or_default(),
         pending: 0,
         admitted_at_seal: 0,
         has_open_output: last.as_ref().is_some_and(|entry| entry.sinks.values().any(|seal| seal.open.is_some())),
         finished: last.as_ref().is_some_and(|entry| entry.finished),
     };
+    let stop = Stop::new(stop, manifest.job.stop_within.0, Arc::clone(&coordinator.flow));
     let result = coordinator.run(&mut Events { failures, committed, input_ended, stop }).await;
 
+    reached.memory = store.memory();
     // Down again, whatever the result: either nothing is in flight, or what is belongs to no epoch.
-    let epochs = coordinator.epoch - first_epoch;
     splits.stop();
     workers.stop();
     coordinator.sinks.values().for_each(crate::task::route::SinkHandle::end);
     drop(coordinator);
     let committed = committing.join();
     let closed = store.close();
+    reached.feed_cpu = store.feed_cpu();
     let ended = result?;
     committed.map_err(|_| JobError::Lost("the commit thread".to_owned()))?;
     closed?;
-    let (elapsed, feed_cpu, memory) = (started.elapsed(), store.feed_cpu(), store.memory());
-    Ok(Summary::of(&meters, RunFigures { job: &manifest.job.name, ended, elapsed, feed_cpu, epochs, memory }))
+    Ok(ended)
 }
 
 /// Loads the components of all operators, each file once.

@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::commit::{Committed, Sealed};
 use super::read::{SourceSetup, Splits};
+use super::stop::Stop;
 use super::{Ended, JobError, Meters};
 use crate::connector::ConnectorError;
 use crate::epoch::entry::{Entry, SinkSeal, TableDelta};
@@ -43,7 +44,7 @@ pub(super) struct Events {
     /// A source thread found that all input has ended.
     pub(super) input_ended: mpsc::UnboundedReceiver<()>,
     /// Somebody asks for a clean end.
-    pub(super) stop: oneshot::Receiver<()>,
+    pub(super) stop: Stop,
 }
 
 /// Drives the epochs of a running job.
@@ -75,12 +76,17 @@ pub(super) struct Coordinator {
 impl Coordinator {
     /// Runs until the input has ended, a stop is asked for, or something fails.
     pub(super) async fn run(&mut self, events: &mut Events) -> Result<Ended, JobError> {
-        let result = self.drive(events).await;
-        let Err(lost @ JobError::Lost(_)) = result else { return result };
-        // A thread that fails drops its channels a moment before its reason is told.
-        match tokio::time::timeout(REASON_WAIT, events.failures.recv()).await {
-            Ok(Some(reason)) => Err(reason),
-            Ok(None) | Err(_) => Err(lost),
+        let mut result = self.drive(events).await;
+        if let Err(JobError::Lost(_)) = result
+            && let Ok(Some(reason)) = tokio::time::timeout(REASON_WAIT, events.failures.recv()).await
+        {
+            // A thread that fails drops its channels a moment before its reason is told.
+            result = Err(reason);
+        }
+        match result {
+            // Sealing now would commit what its reader never got.
+            Err(JobError::Connector { error: ConnectorError::Closed, .. }) => Ok(Ended::OutputClosed),
+            result => result,
         }
     }
 
@@ -94,7 +100,7 @@ impl Coordinator {
                 Some(error) = events.failures.recv() => return Err(error),
                 Some(committed) = events.committed.recv() => self.note(committed),
                 Some(()) = events.input_ended.recv() => return self.end(events, Ended::InputEnded).await,
-                _ = &mut events.stop => return self.end(events, Ended::Stopped).await,
+                () = events.stop.asked() => return self.end(events, Ended::Stopped).await,
                 _ = look.tick() => {}
             }
             self.store.check()?;
@@ -107,7 +113,9 @@ impl Coordinator {
                 blocking(move || splits.discover()).await?;
             }
             if self.store.pressure() == Pressure::Full {
-                self.make_room(events).await?;
+                if !self.make_room(events).await? {
+                    return Ok(Ended::StoppedShort);
+                }
                 last_seal = Instant::now();
             }
             if !self.is_due(last_seal) {
@@ -120,8 +128,9 @@ impl Coordinator {
                 continue;
             }
             late = false;
-            if self.flow.admitted() > self.admitted_at_seal || self.has_open_output {
-                self.seal(events, false).await?;
+            let is_needed = self.flow.admitted() > self.admitted_at_seal || self.has_open_output;
+            if is_needed && !self.seal(events, false).await? {
+                return Ok(Ended::StoppedShort);
             }
             last_seal = Instant::now();
         }
@@ -136,7 +145,9 @@ impl Coordinator {
     async fn end(&mut self, events: &mut Events, ended: Ended) -> Result<Ended, JobError> {
         self.settle(events).await?;
         if self.flow.admitted() > self.admitted_at_seal || (ended == Ended::InputEnded && !self.finished) {
-            self.seal(events, true).await?;
+            if !self.seal(events, true).await? {
+                return Ok(Ended::StoppedShort);
+            }
             self.settle(events).await?;
         }
         self.splits.stop();
@@ -162,12 +173,13 @@ impl Coordinator {
         tracing::debug!(epoch = committed.epoch, took_ms = committed.took.as_millis() as u64, "epoch committed");
     }
 
-    /// State has outgrown its memory and what is in it is not on disk yet: seal, commit, feed the disk, and only then admit more.
-    async fn make_room(&mut self, events: &mut Events) -> Result<(), JobError> {
+    /// State has outgrown its memory and what is in it is not on disk yet: seal, commit, feed the disk, and only then admit more. Returns what
+    /// [`Coordinator::seal`] does.
+    async fn make_room(&mut self, events: &mut Events) -> Result<bool, JobError> {
         self.meters.memory_stops.add(1);
         self.settle(events).await?;
-        if self.flow.admitted() > self.admitted_at_seal {
-            self.seal(events, false).await?;
+        if self.flow.admitted() > self.admitted_at_seal && !self.seal(events, false).await? {
+            return Ok(false);
         }
         self.flow.close();
         self.settle(events).await?;
@@ -180,11 +192,12 @@ impl Coordinator {
             return Err(JobError::Memory(self.store.memory()));
         }
         self.flow.open();
-        Ok(())
+        Ok(true)
     }
 
-    /// Seals an epoch and hands it on. Admission is closed from the request until everyone has handed over.
-    async fn seal(&mut self, events: &mut Events, last: bool) -> Result<(), JobError> {
+    /// Seals an epoch and hands it on. Admission is closed from the request until everyone has handed over. Returns false, with nothing sealed, when
+    /// a stop that somebody asked for is overdue before that.
+    async fn seal(&mut self, events: &mut Events, last: bool) -> Result<bool, JobError> {
         let start = Instant::now();
         self.flow.close();
         for task in &self.tasks {
@@ -192,8 +205,10 @@ impl Coordinator {
             let _ = task.send(Message::Hurry);
         }
         tokio::select! {
-            () = self.flow.drained() => {}
+            biased;
             Some(error) = events.failures.recv() => return Err(error),
+            () = self.flow.drained() => {}
+            () = events.stop.overdue() => return Ok(false),
         }
         let drained = start.elapsed();
         self.splits.since_seal().store(0, Ordering::Relaxed);
@@ -203,6 +218,7 @@ impl Coordinator {
         let collected = tokio::select! {
             collected = self.collect(epoch, last) => collected?,
             Some(error) = events.failures.recv() => return Err(error),
+            () = events.stop.overdue() => return Ok(false),
         };
         let positions = self.sources.iter().map(|source| (source.name.clone(), source.recorded())).collect();
         let totals = self.meters.totals(&self.totals_before);
@@ -217,6 +233,7 @@ impl Coordinator {
             Entry { epoch, attempt: self.attempt, deltas, positions, sinks, published: epoch - 1, finished, totals };
         (self.epoch, self.finished) = (epoch, finished);
         self.pending += 1;
+        self.meters.sealed.add(1);
         self.meters.durations.lock().pause.record(paused);
         self.meters.durations.lock().drain.record(drained);
         tracing::debug!(epoch, pause_us = paused.as_micros() as u64, "epoch sealed");
@@ -224,7 +241,8 @@ impl Coordinator {
         if let Ok(error) = events.failures.try_recv() {
             return Err(error);
         }
-        self.to_commit.send(Sealed { entry, sealed_at: Instant::now() }).map_err(lost)
+        self.to_commit.send(Sealed { entry, sealed_at: Instant::now() }).map_err(lost)?;
+        Ok(true)
     }
 
     /// Sends a question to every task.

@@ -7,6 +7,7 @@ mod assemble;
 mod commit;
 mod coordinate;
 mod read;
+mod stop;
 mod summary;
 mod wire;
 mod workers;
@@ -23,13 +24,14 @@ pub use assemble::{JobOptions, declared, load_functions, run};
 pub use summary::{OperatorSummary, SourceSummary, Summary};
 
 use crate::connector::ConnectorError;
-use crate::manifest::ManifestError;
+use crate::epoch::log::LogError;
+use crate::manifest::{At, Document, ManifestError};
 use crate::metrics::{Counter, Durations, OperatorMeters};
 use crate::plugin::PluginError;
 use crate::state::{MemoryUse, StateError};
 use crate::task::TaskError;
 
-/// How a job ended that did not fail.
+/// How a job ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ended {
@@ -37,6 +39,21 @@ pub enum Ended {
     InputEnded,
     /// Somebody asked for it; the next start goes on where this one ended.
     Stopped,
+    /// Somebody asked for it, but what was under way did not end within `job.stop-within`: ended at the last committed epoch, without a last checkpoint.
+    StoppedShort,
+    /// Whoever read its standard output has gone. Ended at the last committed epoch: what came after it has not reached anybody for certain.
+    OutputClosed,
+    /// It failed; the next start goes on behind the last committed epoch.
+    Failed,
+}
+
+/// What a job came to.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The figures reached.
+    pub summary: Summary,
+    /// Why it failed, if it did.
+    pub failure: Option<JobError>,
 }
 
 /// Why a job failed. Its state and output stay at the last committed epoch; a new start goes on from there.
@@ -65,6 +82,16 @@ pub enum JobError {
         name: String,
         /// What happened.
         error: ConnectorError,
+    },
+    /// The input that the manifest names is not there.
+    #[error("source `{name}`: {error}; correct `sources.{name}.path` in {place}, or put the input there")]
+    MissingInput {
+        /// The source.
+        name: String,
+        /// What is not there.
+        error: ConnectorError,
+        /// Where the path is written: file, line and column, or the override.
+        place: String,
     },
     /// The input is not what it was.
     #[error("{0}")]
@@ -100,27 +127,61 @@ impl JobError {
         Self::Connector { kind: "sink", name: name.to_owned(), error }
     }
 
+    /// The same error, with the place in the manifest where it can be put right, if it has one.
+    fn placed(self, document: &Document) -> Self {
+        match self {
+            Self::Connector { kind: "source", name, error: error @ ConnectorError::Missing { .. } } => {
+                let place = document.place_of(&At::value(["sources", &name, "path"]));
+                Self::MissingInput { name, error, place }
+            }
+            error => error,
+        }
+    }
+
     /// The process's exit code for this error, as the README documents it.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Task(TaskError::Record { .. }) => 4,
-            Self::State(_) | Self::Identity { .. } => 3,
-            Self::Connector { error: ConnectorError::Output(_), .. } => 3,
+            Self::State(error) => state_exit_code(error),
+            Self::Identity { .. } | Self::Connector { error: ConnectorError::Output(_), .. } => 3,
             Self::Task(TaskError::Plugin { .. })
             | Self::Plugin { .. }
+            | Self::Connector { error: ConnectorError::Settings(_), .. }
             | Self::Memory(_)
-            | Self::Plan(_)
             | Self::Manifest(_) => 2,
-            Self::Task(_) | Self::Connector { .. } | Self::Input(_) | Self::Lost(_) => 1,
+            Self::Task(_)
+            | Self::Connector { .. }
+            | Self::MissingInput { .. }
+            | Self::Input(_)
+            | Self::Plan(_)
+            | Self::Lost(_) => 1,
         }
+    }
+}
+
+/// A directory that is not what it should be is one thing, a disk that is full another: after that, a new start may go well.
+fn state_exit_code(error: &StateError) -> u8 {
+    match error {
+        StateError::Io { .. } | StateError::Redb { .. } | StateError::Order { .. } | StateError::Feeder(_) => 1,
+        StateError::Log(LogError::Io { .. } | LogError::Order { .. } | LogError::Failed { .. }) => 1,
+        StateError::UnknownTable { .. } => 2,
+        StateError::Locked { .. }
+        | StateError::Absent { .. }
+        | StateError::Damaged { .. }
+        | StateError::NewerFormat { .. }
+        | StateError::SchemaVersion { .. }
+        | StateError::PartitionCount { .. }
+        | StateError::Log(LogError::Damaged { .. } | LogError::Foreign { .. } | LogError::Newer { .. }) => 3,
     }
 }
 
 /// The live figures of a job, readable by any thread while it runs.
 #[derive(Debug, Default)]
 pub struct Meters {
-    /// The last committed epoch.
+    /// The last committed epoch, over the job's whole life.
     pub committed_epoch: AtomicU64,
+    /// Epochs sealed since the start.
+    pub sealed: Counter,
     /// Bytes written to the epoch log.
     pub log_bytes: Counter,
     /// Times a seal was due while the one before was not committed yet.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::{Ended, Meters, SourceMeters};
+use super::{Ended, JobError, Meters, SourceMeters};
 use crate::metrics::{OwnMetrics, Percentiles};
 use crate::state::MemoryUse;
 
@@ -17,13 +17,17 @@ pub struct Summary {
     pub job: String,
     /// How it ended.
     pub ended: Ended,
+    /// Why it failed; none of a job that did not.
+    pub error: Option<String>,
+    /// The process's exit code, as the README documents it.
+    pub exit_code: u8,
     /// Records admitted, those included that could not be read.
     pub records_in: u64,
     /// Records received by sinks.
     pub records_out: u64,
     /// Records refused by sources and operators.
     pub rejected: u64,
-    /// Wall time from the start of the process's work to the last commit, in seconds.
+    /// Wall time from the start of the process's work to the end of the job, in seconds.
     pub elapsed_s: f64,
     /// From the start to the first record admitted, in milliseconds.
     pub first_record_ms: Option<f64>,
@@ -114,10 +118,9 @@ pub struct OperatorSummary {
 /// What only the one who ran the job knows.
 pub(super) struct RunFigures<'a> {
     pub(super) job: &'a str,
-    pub(super) ended: Ended,
+    pub(super) result: Result<Ended, &'a JobError>,
     pub(super) elapsed: Duration,
     pub(super) feed_cpu: Duration,
-    pub(super) epochs: u64,
     pub(super) memory: MemoryUse,
 }
 
@@ -127,7 +130,9 @@ impl Summary {
         let (cpu, peak_memory_bytes) = process_usage();
         Self {
             job: run.job.to_owned(),
-            ended: run.ended,
+            ended: run.result.unwrap_or(Ended::Failed),
+            error: run.result.err().map(ToString::to_string),
+            exit_code: run.result.err().map_or(0, JobError::exit_code),
             records_in: meters.records_in(),
             records_out: meters.records_out(),
             rejected: meters.rejected(),
@@ -136,7 +141,7 @@ impl Summary {
             cpu_s: cpu.as_secs_f64(),
             feed_cpu_s: run.feed_cpu.as_secs_f64(),
             peak_memory_bytes,
-            epochs: run.epochs,
+            epochs: meters.sealed.get(),
             committed_epoch: meters.committed_epoch.load(Ordering::Relaxed),
             seal_pause_ms: durations.pause.percentiles(),
             drain_ms: durations.drain.percentiles(),

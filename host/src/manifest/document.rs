@@ -154,6 +154,17 @@ impl Document {
         ManifestError::new(self.problems(findings))
     }
 
+    /// Where `at` is written, for people: `job.toml:9:8`, or the override.
+    pub fn place_of(&self, at: &At) -> String {
+        let problem = self.problem(Severity::Error, String::new(), None, self.span_of(at));
+        match problem.position() {
+            Some(position) if problem.file == self.file() => {
+                format!("{}:{}:{}", problem.file, position.line, position.column)
+            }
+            _ => format!("`{}`", problem.file),
+        }
+    }
+
     pub(super) fn problems_of_faults(&self, faults: Vec<Fault>) -> Vec<Problem> {
         faults.into_iter().map(|fault| self.problem(Severity::Error, fault.message, fault.help, &fault.span)).collect()
     }

@@ -77,6 +77,10 @@ pub struct Job {
     #[serde(default = "default_memory")]
     #[schemars(example = &"256MiB")]
     pub memory: ByteSize,
+    /// How long a clean stop (SIGINT, SIGTERM) waits for what is under way. Then the job ends at its last committed epoch, from which the next start goes on.
+    #[serde(default = "default_stop_within")]
+    #[schemars(example = &"10s")]
+    pub stop_within: HumanDuration,
 }
 
 /// When epochs are sealed, and how many stay readable.
@@ -106,6 +110,13 @@ fn default_state() -> String {
 
 fn default_partitions() -> u16 {
     128
+}
+
+/// Enough for a batch that is slow, and as long as those who stop processes usually wait before they kill them.
+const STOP_WITHIN: HumanDuration = HumanDuration(Duration::from_secs(30));
+
+fn default_stop_within() -> HumanDuration {
+    STOP_WITHIN
 }
 
 fn default_memory() -> ByteSize {

@@ -10,7 +10,7 @@ use wasmtime::ResourceLimiter;
 
 use super::bindings::wasmill::operator as wit;
 use super::bindings::wasmill::operator::types::Error;
-use super::{Description, Effects, Emitted, Limits, StateReadError, StateReader, Writes};
+use super::{BatchLog, Description, Effects, Emitted, Limits, StateReadError, StateReader, Writes};
 use crate::record::{Batch, Column};
 
 /// How much of a logged error is kept for the message of a trap that follows it.
@@ -52,9 +52,10 @@ pub(super) struct Call {
     /// Why the host could not do its part.
     pub(super) host_error: Option<String>,
     /// The beginning of the last line that it logged as an error.
-    pub(super) logged_error: Option<String>,
+    pub(super) logged_error: Option<Arc<str>>,
+    /// What it and earlier calls with the same batch have logged.
+    pub(super) log: BatchLog,
     output_bytes: u64,
-    log_lines: u32,
     /// What the call has written, for its own later reads; filled only once it reads after writing.
     written: HashMap<(usize, Key), Option<Box<[u8]>>>,
     /// How many of `effects.writes` are in `written`.
@@ -201,9 +202,9 @@ impl Host {
 }
 
 impl Call {
-    /// A call with a batch of `records` records.
-    pub(super) fn of(records: u32) -> Self {
-        Self { records, ..Self::default() }
+    /// A call with a batch of `records` records, which goes on with the batch's `log`.
+    pub(super) fn of(records: u32, log: BatchLog) -> Self {
+        Self { records, log, ..Self::default() }
     }
 
     fn index_writes(&mut self) {
@@ -314,12 +315,16 @@ impl Host {
 impl wit::log::Host for Host {
     fn write(&mut self, level: wit::log::Level, message: String) -> wasmtime::Result<()> {
         let (operator, lines_max) = (self.operator.as_str(), self.limits.log_lines_max);
+        let Call { log, logged_error, .. } = &mut self.call;
         if matches!(level, wit::log::Level::Error) {
-            self.call.logged_error = Some(message.chars().take(LOGGED_ERROR_CHARS_MAX).collect());
+            *logged_error = Some(message.chars().take(LOGGED_ERROR_CHARS_MAX).collect::<String>().into());
+            if *logged_error == log.told {
+                return Ok(());
+            }
         }
-        self.call.log_lines = self.call.log_lines.saturating_add(1);
-        if self.call.log_lines > lines_max {
-            if self.call.log_lines - 1 == lines_max {
+        log.lines = log.lines.saturating_add(1);
+        if log.lines > lines_max {
+            if log.lines - 1 == lines_max {
                 tracing::warn!(operator, "further lines of this batch are left out: `limits.log-lines` is {lines_max}");
             }
             return Ok(());

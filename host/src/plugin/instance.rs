@@ -8,14 +8,16 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
-use wasmtime::{Store, UpdateDeadline, WasmBacktrace};
+use wasmtime::{Store, UpdateDeadline};
 
 use super::bindings::wasmill::operator::types as wit;
 use super::bindings::{Operator, OperatorPre};
 use super::engine::Function;
-use super::imports::{Call, Host, Memory, REASON_BYTES_MAX, shortened};
+use super::imports::{Call, Host, Memory};
+use super::trap::{self, OverTime};
 use super::{
-    DEFAULT_PORT, Description, Effects, Failure, FailureKind, Limits, PluginError, StateReadError, StateReader,
+    BatchLog, DEFAULT_PORT, Description, Effects, Failure, FailureKind, Limits, PluginError, StateReadError,
+    StateReader,
 };
 use crate::record::{Batch, Column};
 
@@ -53,7 +55,7 @@ impl Instance {
         match running(&instance.run_clock, call).await {
             Ok(Ok(())) => Ok(instance),
             Ok(Err(refused)) => Err(PluginError::Init(refused)),
-            Err(error) => Err(PluginError::Init(failure(&instance.store, &error).message)),
+            Err(error) => Err(PluginError::Init(trap::trapped(&instance.store, &error).message)),
         }
     }
 
@@ -78,17 +80,17 @@ impl Instance {
         });
         match running(&run_clock, pre.instantiate_async(&mut store)).await {
             Ok(exports) => Ok(Self { store, exports, run_clock }),
-            Err(error) => Err(failure(&store, &error)),
+            Err(error) => Err(trap::trapped(&store, &error)),
         }
     }
 
-    /// Calls the function with `batch` and gives the batch back with what the call did.
+    /// Calls the function with `batch` and gives the batch back with what the call did. What it logs is written under the account of `log`.
     ///
     /// # Errors
     /// [`Failure`] when the call failed; nothing of it has happened, and the instance must be dropped.
-    pub async fn process(&mut self, batch: Batch) -> (Batch, Result<Effects, Failure>) {
+    pub async fn process(&mut self, batch: Batch, log: &mut BatchLog) -> (Batch, Result<Effects, Failure>) {
         let host = self.store.data_mut();
-        host.call = Call::of(batch.len() as u32);
+        host.call = Call::of(batch.len() as u32, std::mem::take(log));
         // A function may go on without the memory that an earlier call wanted.
         host.memory.refused = None;
         let input = into_wit(batch);
@@ -98,12 +100,13 @@ impl Instance {
         let batch = from_wit(input);
         let result = match returned {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(message)) => Err(returned_failure(self.store.data(), message)),
-            Err(error) => Err(failure(&self.store, &error)),
+            Ok(Err(message)) => Err(trap::returned(self.store.data(), message)),
+            Err(error) => Err(trap::trapped(&self.store, &error)),
         };
         let call = std::mem::take(&mut self.store.data_mut().call);
+        *log = call.log;
         let result = match (result, call.host_error) {
-            (_, Some(message)) => Err(Failure { kind: FailureKind::Host, message, culprit: None }),
+            (_, Some(message)) => Err(Failure { kind: FailureKind::Host, message, culprit: None, said: None }),
             (Ok(()), None) => Ok(without_rejected(call.effects)),
             (Err(failure), None) => Err(failure),
         };
@@ -118,7 +121,8 @@ pub(super) async fn describe(engine: &wasmtime::Engine, pre: &OperatorPre<Host>)
     let made = Instance::make(operator, engine, pre, DESCRIBE_LIMITS, Arc::new(NoState), Arc::new(nothing)).await;
     let mut instance = made.map_err(|error| error.message)?;
     let call = instance.exports.call_describe(&mut instance.store);
-    let told = running(&instance.run_clock, call).await.map_err(|error| failure(&instance.store, &error).message)?;
+    let told =
+        running(&instance.run_clock, call).await.map_err(|error| trap::trapped(&instance.store, &error).message)?;
     Ok(Description {
         name: told.name,
         version: told.version,
@@ -196,47 +200,6 @@ fn from_wit(batch: wit::Batch) -> Batch {
     };
     Batch { keys: column(batch.keys), values: column(batch.values), times: batch.times }
 }
-
-fn returned_failure(host: &Host, message: String) -> Failure {
-    let message = shortened(message, REASON_BYTES_MAX);
-    Failure { kind: FailureKind::Returned, message, culprit: host.call.culprit }
-}
-
-fn failure(store: &Store<Host>, error: &wasmtime::Error) -> Failure {
-    let host = store.data();
-    let culprit = host.call.culprit;
-    if error.is::<OverTime>() {
-        let message = format!("it ran longer than `limits.time`, {:?}", host.limits.run_time_max);
-        return Failure { kind: FailureKind::RunTime, message, culprit };
-    }
-    if let Some(wanted) = host.memory.refused {
-        let trap = trap_message(error, host.call.logged_error.as_deref());
-        let limit = host.limits.memory_bytes_max;
-        let message = format!("it wanted {wanted} bytes of memory; `limits.memory` is {limit}\n{trap}");
-        return Failure { kind: FailureKind::Memory, message, culprit };
-    }
-    let kind = if error.is::<wasmtime::Trap>() { FailureKind::Trap } else { FailureKind::Contract };
-    Failure { kind, message: trap_message(error, host.call.logged_error.as_deref()), culprit }
-}
-
-/// What happened, what the function itself said of it (a panic ends in a trap, which says nothing), and where: the most telling first.
-fn trap_message(error: &wasmtime::Error, logged: Option<&str>) -> String {
-    let backtrace = error.downcast_ref::<WasmBacktrace>();
-    // The back-trace is the outermost of the causes.
-    let causes = error.chain().skip(usize::from(backtrace.is_some())).map(ToString::to_string).collect::<Vec<_>>();
-    let mut message = causes.join(": ");
-    if let Some(logged) = logged {
-        message += &format!("\nthe function said: {logged}");
-    }
-    if let Some(backtrace) = backtrace {
-        message += &format!("\n{}", backtrace.to_string().trim_end());
-    }
-    message
-}
-
-#[derive(Debug, thiserror::Error)]
-#[error("the running time is over")]
-struct OverTime;
 
 /// The processor time that the call under way has taken, measured on the worker's own thread: neither waiting nor a
 /// stopped process counts.

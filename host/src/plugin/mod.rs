@@ -3,14 +3,17 @@
 //! The only room that names wasmtime. It knows batches in and [`Effects`] out; it knows nothing of where records come from, of
 //! epochs, or of what becomes of the effects.
 //!
-//! [`engine`] compiles and caches, [`instance`] holds one live instance and calls it, `imports` is what a guest may call, `bindings` is
-//! generated from the contract in `wit/`.
+//! [`engine`] compiles and caches, [`instance`] holds one live instance and calls it, `imports` is what a guest may call, `trap` what a failed call
+//! comes to, `bindings` is generated from the contract in `wit/`.
 
 mod bindings;
 mod cache;
 pub mod engine;
 mod imports;
 pub mod instance;
+mod trap;
+
+use std::sync::Arc;
 
 pub use crate::lookup::Consistency;
 use crate::record::{Batch, Column};
@@ -49,7 +52,7 @@ pub struct Limits {
     pub run_time_max: std::time::Duration,
     /// Bytes of output and state writes of one call, with some for each call that hands them over and for each item.
     pub output_bytes_max: u64,
-    /// Log lines of one call.
+    /// Log lines of all calls with one batch, or its parts.
     pub log_lines_max: u32,
 }
 
@@ -232,6 +235,17 @@ pub struct Failure {
     pub message: String,
     /// The record that was being worked on, if the function said so.
     pub culprit: Option<u32>,
+    /// The beginning of the last line that the function logged as an error, a panic's message for example.
+    pub said: Option<Arc<str>>,
+}
+
+/// What the calls with one batch, as a whole or in parts, have logged.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BatchLog {
+    /// The lines so far: the limit is the batch's.
+    pub lines: u32,
+    /// What a call said before it failed ([`Failure::said`]): when its records are run again, that line is not written a second time.
+    pub told: Option<Arc<str>>,
 }
 
 /// What kind of failure a call met.

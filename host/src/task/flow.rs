@@ -3,6 +3,8 @@
 //! Every batch is counted before it is put into a mailbox, and taken off only after its effects have been put where they go.
 //! So a count of zero, with admission closed, means that every admitted record is processed with all that it caused.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 
@@ -25,6 +27,8 @@ pub struct Flow {
     admission: Condvar,
     /// Wakes the coordinator when nothing is in flight.
     drained: Notify,
+    /// Whether a clean stop is under way.
+    hastened: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -139,6 +143,16 @@ impl Flow {
     pub fn open(&self) {
         self.state.lock().open = true;
         self.admission.notify_all();
+    }
+
+    /// A clean stop is under way: nothing should be tried again that is likely to take long and to fail.
+    pub fn hasten(&self) {
+        self.hastened.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether [`Flow::hasten`] was called.
+    pub fn is_hastened(&self) -> bool {
+        self.hastened.load(Ordering::Relaxed)
     }
 
     /// Ends all waiting: every source is told to stop.

@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     fn check(range: Range<usize>, kind: FailureKind, culprit: Option<u32>) -> Vec<Range<usize>> {
-        parts(range, &Failure { kind, message: String::new(), culprit })
+        parts(range, &Failure { kind, message: String::new(), culprit, said: None })
     }
 
     #[test]

@@ -14,7 +14,7 @@ use super::{Message, TaskError};
 use crate::metrics::OperatorMeters;
 use crate::plugin::engine::Function;
 use crate::plugin::instance::Instance;
-use crate::plugin::{Effects, Failure, FailureKind, Limits, StateReadError, StateReader};
+use crate::plugin::{BatchLog, Effects, Failure, FailureKind, Limits, StateReadError, StateReader};
 use crate::record::{Batch, Column};
 use crate::state::{TablesError, TaskTables, Write};
 
@@ -171,44 +171,49 @@ impl Task {
 
     /// Calls the function with `batch`; where that fails, finds the record at fault, refuses it and runs the others.
     async fn work_on(&mut self, batch: Batch) -> Result<(), TaskError> {
-        let (batch, result) = self.call(batch).await?;
+        let mut log = BatchLog::default();
+        let (batch, result) = self.call(batch, &mut log).await?;
         let failure = match result {
             Ok(effects) => return self.apply(&batch, effects),
             Err(failure) => failure,
         };
-        let mut open: Vec<(Range<usize>, u32)> = Vec::new();
-        self.decide(&batch, 0..batch.len(), 0, &failure, &mut open)?;
-        while let Some((range, attempt)) = open.pop() {
-            let (part, result) = self.call(batch.slice(range.clone())).await?;
+        let mut open = Vec::new();
+        self.decide(&batch, Part { range: 0..batch.len(), attempt: 0, told: None }, &failure, &mut open)?;
+        while let Some(part) = open.pop() {
+            log.told.clone_from(&part.told);
+            let (records, result) = self.call(batch.slice(part.range.clone()), &mut log).await?;
             match result {
-                Ok(effects) => self.apply(&part, effects)?,
-                Err(failure) => self.decide(&batch, range, attempt, &failure, &mut open)?,
+                Ok(effects) => self.apply(&records, effects)?,
+                Err(failure) => self.decide(&batch, part, &failure, &mut open)?,
             }
         }
         Ok(())
     }
 
-    /// After `range` failed: pushes on `open` what is to be run (again), the first on top, or refuses a record that failed alone for good.
-    fn decide(
-        &self,
-        batch: &Batch,
-        range: Range<usize>,
-        attempt: u32,
-        failure: &Failure,
-        open: &mut Vec<(Range<usize>, u32)>,
-    ) -> Result<(), TaskError> {
+    /// After `part` failed: pushes on `open` what is to be run (again), the first on top, or refuses a record that failed alone for good.
+    fn decide(&self, batch: &Batch, part: Part, failure: &Failure, open: &mut Vec<Part>) -> Result<(), TaskError> {
         if failure.kind == FailureKind::Host {
             return Err(TaskError::Storage(format!("operator `{}`: {}", self.operator.name, failure.message)));
         }
+        let Part { range, attempt, .. } = part;
         if range.len() > 1 {
-            open.extend(isolate::parts(range, failure).into_iter().rev().map(|part| (part, 0)));
+            let culprit = failure.culprit.map(|culprit| range.start + culprit as usize);
+            open.extend(isolate::parts(range, failure).into_iter().rev().map(|range| {
+                let is_innocent = culprit.is_some_and(|culprit| !range.contains(&culprit));
+                Part { range, attempt: 0, told: failure.said.clone().filter(|_| !is_innocent) }
+            }));
             return Ok(());
         }
-        if attempt < self.operator.retries {
-            open.push((range, attempt + 1));
+        if attempt < self.operator.retries && !self.gives_up(failure) {
+            open.push(Part { range, attempt: attempt + 1, told: failure.said.clone() });
             return Ok(());
         }
         self.refuse(batch, range.start, &failure.message)
+    }
+
+    /// Whether a record that failed alone is not worth another try: each would hold a clean stop up for the whole time that a call may take.
+    fn gives_up(&self, failure: &Failure) -> bool {
+        failure.kind == FailureKind::RunTime && self.flow.is_hastened()
     }
 
     fn refuse(&self, batch: &Batch, index: usize, error: &str) -> Result<(), TaskError> {
@@ -217,12 +222,12 @@ impl Task {
     }
 
     /// One call. An instance whose call failed, or whose effects are not applied as it made them, is discarded.
-    async fn call(&mut self, batch: Batch) -> Result<(Batch, Result<Effects, Failure>), TaskError> {
+    async fn call(&mut self, batch: Batch, log: &mut BatchLog) -> Result<(Batch, Result<Effects, Failure>), TaskError> {
         let mut instance = match self.instance.take() {
             Some(instance) => instance,
             None => self.new_instance().await?,
         };
-        let (batch, result) = instance.process(batch).await;
+        let (batch, result) = instance.process(batch, log).await;
         match &result {
             Ok(effects) if effects.dropped_any => {}
             Ok(_) => self.instance = Some(instance),
@@ -277,6 +282,15 @@ impl Task {
         self.tables.maintain();
         tokio::task::yield_now().await;
     }
+}
+
+/// Records of a batch that are to be run by themselves after a call with more of them, or with them, has failed.
+struct Part {
+    range: Range<usize>,
+    /// How often it was tried before, where it is one record.
+    attempt: u32,
+    /// What the failed call said, which is likely to be said again.
+    told: Option<Arc<str>>,
 }
 
 /// Where a call ends that begins with record `start` of `batch`: behind at least one record.

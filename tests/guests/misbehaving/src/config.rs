@@ -54,6 +54,8 @@ pub enum Mode {
     ForeignKey,
     /// Writes ten thousand lines to the log.
     LogFlood,
+    /// Writes ten thousand lines to the log, then traps without saying which record was at fault.
+    LogFloodAndTrap,
     /// Calls itself until the stack ends.
     DeepRecursion,
     /// Refuses to start.

@@ -26,7 +26,7 @@ pub fn process(config: &Config, input: &Batch) -> Result<(), String> {
         Mode::Echo | Mode::Count => work(config, input, &all),
         Mode::Reject => reject(config, input, &bad),
         Mode::LogFlood => {
-            (0..LOG_LINES).for_each(|line| log::write(log::Level::Info, &format!("line {line} of a flood")));
+            flood_log();
             work(config, input, &all)
         }
         mode => {
@@ -56,6 +56,10 @@ fn reject(config: &Config, input: &Batch, bad: &[bool]) -> Result<(), String> {
 fn fail(mode: Mode, config: &Config, input: &Batch, index: usize) -> String {
     match mode {
         Mode::Trap => trap(),
+        Mode::LogFloodAndTrap => {
+            flood_log();
+            trap()
+        }
         Mode::PanicMarked => {
             culprit::begin_record(index as u32);
             trap()
@@ -72,6 +76,10 @@ fn fail(mode: Mode, config: &Config, input: &Batch, index: usize) -> String {
         Mode::ForeignKey => write_foreign_key(input, index),
         _ => format!("record {index} is bad"),
     }
+}
+
+fn flood_log() {
+    (0..LOG_LINES).for_each(|line| log::write(log::Level::Info, &format!("line {line} of a flood")));
 }
 
 fn trap() -> ! {
