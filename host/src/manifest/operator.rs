@@ -136,7 +136,7 @@ pub struct Limits {
     /// Running time of one batch. Time spent waiting does not count.
     #[schemars(example = &"500ms")]
     pub time: HumanDuration,
-    /// Bytes of output and state writes of one batch, and 16 for each record or key among them.
+    /// Bytes of output, state writes, updates and sent records of one batch, and 16 for each record or key among them.
     #[schemars(example = &"16MiB")]
     pub output: ByteSize,
     /// Log lines written by one batch.

@@ -60,6 +60,16 @@ pub enum Number {
     F64,
 }
 
+impl Number {
+    /// Its bytes.
+    pub fn width(self) -> usize {
+        match self {
+            Self::F32 => size_of::<f32>(),
+            Self::S64 | Self::F64 => size_of::<f64>(),
+        }
+    }
+}
+
 /// Updates of one table, all by the same operation, in the order in which they apply.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Updates {
@@ -71,6 +81,20 @@ pub struct Updates {
     pub operands: Operands,
     /// What [`Op::CompareAndPut`] expects; empty for every other operation.
     pub expected: Operands,
+}
+
+impl Updates {
+    /// What update `index` makes of `current`: [`change`] with what belongs to it.
+    ///
+    /// # Errors
+    /// As [`change`].
+    ///
+    /// # Panics
+    /// When `index` is not less than the number of keys.
+    pub fn change(&self, index: usize, current: Option<&[u8]>, buffer: &mut Vec<u8>) -> Result<Changed, UpdateError> {
+        let expected = if self.op == Op::CompareAndPut { self.expected.get(index) } else { None };
+        change(self.op, expected, self.operands.get(index), current, buffer)
+    }
 }
 
 /// Byte strings of which some may be absent.
