@@ -100,6 +100,9 @@ pub(crate) fn host_error_text(error: HostError) -> String {
         HostError::ForeignKey(text) => format!("key of another task: {text}"),
         HostError::Malformed(text) => format!("malformed call: {text}"),
         HostError::LimitExceeded(text) => format!("limit exceeded: {text}"),
+        HostError::NotAllowed(text) => format!("not allowed: {text}"),
+        HostError::NotYet(text) => format!("not yet: {text}"),
+        HostError::Gone(text) => format!("no longer kept: {text}"),
         HostError::Other(text) => text,
     }
 }

@@ -126,7 +126,8 @@ fn inspect_says_what_a_component_is() {
     }
     let told = parse(&job.command(["inspect", path, "--json"]).succeeded().stdout);
     assert_eq!((&told["world"], &told["name"]), (&json!("wasmill:operator/operator@0.1.0"), &json!("misbehaving")));
-    assert_eq!(told["tables"], json!([{ "name": "counts", "schema_version": 1 }]));
+    let table = json!({ "name": "counts", "schema_version": 1, "open": false, "ordered": false, "versioned_ms": null });
+    assert_eq!((&told["tables"], &told["uses"]), (&json!([table]), &json!([])));
     assert_eq!((&told["ports"], &told["size_bytes"]), (&json!(["out"]), &json!(size)));
     assert_eq!(told["sha256"].as_str().map(str::len), Some(64));
     let has = |field: &str, item: &str| told[field].as_array().unwrap().contains(&json!(item));

@@ -5,10 +5,11 @@ use std::path::Path;
 
 use super::names::Names;
 use super::rules::check_fields;
+use super::uses::{table_options, use_nodes};
 use super::{
     Consumer, Edge, Graph, OperatorIndex, OperatorNode, Producer, SinkIndex, SinkNode, SourceIndex, SourceNode,
 };
-use crate::manifest::{At, Finding, Manifest, OnError, Severity, Source};
+use crate::manifest::{At, Finding, Manifest, OnError, Operator, Severity, Source};
 
 /// Checks `manifest`, whose paths are relative to `directory`, and makes its graph. The findings beside the graph are warnings.
 ///
@@ -20,7 +21,9 @@ pub fn check(manifest: &Manifest, directory: &Path) -> Result<(Graph, Vec<Findin
     let names = Names::of(manifest, &mut findings);
     let graph = build(manifest, &names, &mut findings);
     check_not_empty(&graph, &mut findings);
+    check_fed(manifest, &graph, &mut findings);
     find_loops(&graph, &mut findings);
+    find_straight_feedback(&graph, &mut findings);
     find_loose_ends(&graph, &mut findings);
     check_stdin(manifest, &graph, &mut findings);
     match findings.iter().any(|finding| finding.severity == Severity::Error) {
@@ -50,15 +53,13 @@ fn build(manifest: &Manifest, names: &Names<'_>, findings: &mut Vec<Finding>) ->
             key: operator.key.clone(),
             parallelism: operator.parallelism,
             dead_letter: dead_letter(["operators", name], on_error, names, findings),
+            tables: table_options(name, operator, findings),
+            uses: use_nodes(name, operator, names, findings),
         });
-        if operator.inputs.is_empty() {
-            findings.push(Finding::error(
-                At::value(["operators", name, "inputs"]),
-                format!("the operator `{name}` has no inputs"),
-            ));
-        }
         let to = Consumer::Operator(OperatorIndex(index));
-        graph.edges.extend(edges(["operators", name], &operator.inputs, to, operator.key.as_ref(), names, findings));
+        let inputs = edges(["operators", name], &operator.inputs, to, operator.key.as_ref(), names, findings);
+        let feedback = feedback(name, operator, to, &inputs, names, findings);
+        graph.edges.extend(inputs.into_iter().chain(feedback));
     }
     for (index, (name, sink)) in manifest.sinks.iter().enumerate() {
         graph.sinks.push(SinkNode { name: name.clone(), is_exactly_once: sink.is_exactly_once() });
@@ -83,7 +84,34 @@ fn edges(
             Ok(from) if edges.iter().any(|edge| edge.from == from) => {
                 findings.push(Finding::error(at, format!("the input `{input}` is named twice")));
             }
-            Ok(from) => edges.push(Edge { from, to, key: key.cloned(), input: index }),
+            Ok(from) => edges.push(Edge { from, to, key: key.cloned(), input: index, feedback: false }),
+            Err(finding) => findings.push(finding),
+        }
+    }
+    edges
+}
+
+/// What comes back to an operator from those behind it.
+fn feedback(
+    name: &str,
+    operator: &Operator,
+    to: Consumer,
+    inputs: &[Edge],
+    names: &Names<'_>,
+    findings: &mut Vec<Finding>,
+) -> Vec<Edge> {
+    let mut edges: Vec<Edge> = Vec::new();
+    for (index, input) in operator.feedback.iter().enumerate() {
+        let at = At::value(["operators", name, "feedback", &index.to_string()]);
+        match names.producer(input, at.clone()) {
+            Ok(Producer::Source(_)) => findings.push(
+                Finding::error(at, format!("`{input}` is a source: nothing comes back from it"))
+                    .help("write it in `inputs`"),
+            ),
+            Ok(from) if edges.iter().chain(inputs).any(|edge| edge.from == from) => {
+                findings.push(Finding::error(at, format!("the input `{input}` is named twice")));
+            }
+            Ok(from) => edges.push(Edge { from, to, key: operator.key.clone(), input: index, feedback: true }),
             Err(finding) => findings.push(finding),
         }
     }
@@ -127,14 +155,62 @@ fn check_not_empty(graph: &Graph, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Reports each loop of operators once, at its first operator by name.
-fn find_loops(graph: &Graph, findings: &mut Vec<Finding>) {
+/// Something must come to an operator: by an input, or from a function that sends to it or changes its tables.
+fn check_fed(manifest: &Manifest, graph: &Graph, findings: &mut Vec<Finding>) {
+    for (index, (name, operator)) in manifest.operators.iter().enumerate() {
+        let others = graph.operators.iter().enumerate().filter(|(other, _)| *other != index);
+        let mut uses = others.flat_map(|(_, other)| &other.uses);
+        let is_fed = uses.any(|used| used.owner == OperatorIndex(index) && (used.update || used.send));
+        if operator.inputs.is_empty() && !is_fed {
+            let at = At::value(["operators", name, "inputs"]);
+            findings.push(Finding::error(at, format!("the operator `{name}` has no inputs")));
+        }
+    }
+}
+
+/// The operators that read each operator otherwise than by feedback.
+fn successors(graph: &Graph) -> Vec<Vec<usize>> {
     let mut successors = vec![Vec::new(); graph.operators.len()];
-    for edge in &graph.edges {
+    for edge in graph.edges.iter().filter(|edge| !edge.feedback) {
         if let (Producer::Operator { operator: from, .. }, Consumer::Operator(to)) = (&edge.from, edge.to) {
             successors[from.0].push(to.0);
         }
     }
+    successors
+}
+
+/// Feedback from an operator that is not behind the one that it leads to makes no loop, but is handled as slowly as one.
+fn find_straight_feedback(graph: &Graph, findings: &mut Vec<Finding>) {
+    let successors = successors(graph);
+    for edge in graph.edges.iter().filter(|edge| edge.feedback) {
+        let (Producer::Operator { operator: from, .. }, Consumer::Operator(to)) = (&edge.from, edge.to) else {
+            continue;
+        };
+        if !is_reached(to.0, from.0, &successors) {
+            let [from, to] = [from, &to].map(|operator| &graph.operators[operator.0].name);
+            let at = At::value(["operators", to, "feedback", &edge.input.to_string()]);
+            let message = format!("`{from}` is not behind `{to}`, so this is no loop");
+            findings.push(Finding::warning(at, message).help("write it in `inputs`"));
+        }
+    }
+}
+
+/// Whether records come from operator `start` to operator `end`, which may be the same.
+fn is_reached(start: usize, end: usize, successors: &[Vec<usize>]) -> bool {
+    let mut seen = BTreeSet::from([start]);
+    let mut open = vec![start];
+    while let Some(operator) = open.pop() {
+        if operator == end {
+            return true;
+        }
+        open.extend(successors[operator].iter().filter(|next| seen.insert(**next)));
+    }
+    false
+}
+
+/// Reports each loop of operators once, at its first operator by name.
+fn find_loops(graph: &Graph, findings: &mut Vec<Finding>) {
+    let successors = successors(graph);
     let name = |operator: &usize| graph.operators[*operator].name.as_str();
     let mut reported = BTreeSet::new();
     for start in 0..successors.len() {
@@ -146,7 +222,7 @@ fn find_loops(graph: &Graph, findings: &mut Vec<Finding>) {
         reported.extend(way);
         findings.push(
             Finding::error(At::value(["operators", name(&start), "inputs"]), format!("a loop: {}", shown.join(" → ")))
-                .help("records flow from sources to sinks: an operator cannot read what comes from its own output"),
+                .help("records flow from sources to sinks; where they shall come back, name the way back in `feedback` rather than in `inputs`"),
         );
     }
 }
@@ -181,7 +257,8 @@ fn find_loose_ends(graph: &Graph, findings: &mut Vec<Finding>) {
         }
     }
     for (index, operator) in graph.operators.iter().enumerate() {
-        if graph.edges_from_operator(OperatorIndex(index)).next().is_none() {
+        let is_used = graph.operators.iter().flat_map(|other| &other.uses).any(|used| used.owner.0 == index);
+        if !is_used && graph.edges_from_operator(OperatorIndex(index)).next().is_none() {
             let message = format!("nobody reads the operator `{}`: what it emits is dropped", operator.name);
             findings.push(Finding::warning(At::key(["operators", &operator.name]), message));
         }

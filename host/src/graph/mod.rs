@@ -10,10 +10,14 @@ mod plan;
 mod rules;
 #[cfg(test)]
 mod tests;
+mod uses;
 
 pub use check::check;
 pub use identity::StateIdentity;
 pub use plan::{Declared, OperatorPlan, Plan, Routing, Task, TaskId};
+pub use uses::{PlannedTable, PlannedUse, TableOptions, UseNode};
+
+use std::collections::BTreeMap;
 
 /// The port that every operator has.
 pub const DEFAULT_PORT: &str = "out";
@@ -30,7 +34,7 @@ pub struct OperatorIndex(pub usize);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SinkIndex(pub usize);
 
-/// A checked job: every name resolved, no loops. Nodes are in the order of their names.
+/// A checked job: every name resolved, no loops but by feedback. Nodes are in the order of their names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Graph {
     /// The job's name.
@@ -43,7 +47,7 @@ pub struct Graph {
     pub operators: Vec<OperatorNode>,
     /// Where records go.
     pub sinks: Vec<SinkNode>,
-    /// Who reads what, in the order of consumers (operators, then sinks) and their inputs.
+    /// Who reads what, in the order of consumers (operators, then sinks) and their inputs; an operator's feedback stands behind its inputs.
     pub edges: Vec<Edge>,
 }
 
@@ -69,6 +73,10 @@ pub struct OperatorNode {
     pub parallelism: Option<u16>,
     /// The sink for records that fail, with `on-error = "dead-letter"`.
     pub dead_letter: Option<SinkIndex>,
+    /// How the manifest has its own tables kept, by name, as far as it says so.
+    pub tables: BTreeMap<String, TableOptions>,
+    /// The tables that it uses beside its own, sorted by name.
+    pub uses: Vec<UseNode>,
 }
 
 /// A sink in the graph.
@@ -112,8 +120,10 @@ pub struct Edge {
     pub to: Consumer,
     /// How they are keyed anew on the way: a JSON pointer into the value, `.` for the whole value. `None` keeps their keys.
     pub key: Option<String>,
-    /// Which of the consumer's inputs it is, counted from 0.
+    /// Which of the consumer's inputs it is, or which of its feedback, counted from 0.
     pub input: usize,
+    /// Whether it leads back, from an operator to itself or to one before it.
+    pub feedback: bool,
 }
 
 impl Graph {

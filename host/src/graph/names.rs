@@ -107,6 +107,28 @@ impl<'a> Names<'a> {
         }
     }
 
+    /// The operator of a table that is written `operator.table`.
+    pub(super) fn owner(&self, name: &str, at: At) -> Result<OperatorIndex, Finding> {
+        match self.by_name.get(name) {
+            Some(Named::Operator(operator)) => Ok(*operator),
+            Some(other) => Err(Finding::error(at, format!("`{name}` is {} and has no tables", other.kind()))
+                .help(self.operators_help())),
+            None => {
+                Err(Finding::error(at, format!("unknown operator `{name}`{}", did_you_mean(name, self.operators())))
+                    .help(self.operators_help()))
+            }
+        }
+    }
+
+    /// Which operators there are.
+    pub(super) fn operators_help(&self) -> String {
+        format!("the operators are {}", listed(self.operators()))
+    }
+
+    fn operators(&self) -> impl Iterator<Item = &str> {
+        self.by_name.iter().filter(|(_, named)| matches!(named, Named::Operator(_))).map(|(name, _)| *name)
+    }
+
     /// The sink that `dead-letter` names.
     pub(super) fn sink(&self, name: &str, at: At) -> Result<SinkIndex, Finding> {
         let sinks = || self.by_name.iter().filter(|(_, named)| matches!(named, Named::Sink(_))).map(|(name, _)| *name);

@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use super::names::name_fault;
-use super::{Consumer, DEFAULT_PORT, Edge, Graph, OperatorIndex, Producer};
+use super::uses::{PlannedTable, PlannedUse, check_uses, planned_tables, planned_uses};
+use super::{Consumer, DEFAULT_PORT, Edge, Graph, OperatorIndex, OperatorNode, Producer};
 use crate::key::Partition;
 use crate::manifest::{At, Finding, Severity, did_you_mean, listed};
 
@@ -16,6 +17,12 @@ use crate::manifest::{At, Finding, Severity, did_you_mean, listed};
 pub struct Declared {
     /// The names of its tables, and the version of their values' encoding.
     pub tables: Vec<(String, u32)>,
+    /// The tables among them that it opens to other operators.
+    pub open: Vec<String>,
+    /// The tables among them that it wants to be scanned.
+    pub ordered: Vec<String>,
+    /// The names of the tables that it uses beside its own.
+    pub uses: Vec<String>,
     /// The ports that it emits on, beside [`DEFAULT_PORT`].
     pub ports: Vec<String>,
 }
@@ -53,6 +60,10 @@ pub struct OperatorPlan {
     pub is_keyed: bool,
     /// Its tasks, as places in [`Plan::tasks`].
     pub tasks: Range<usize>,
+    /// Its own tables, in the order in which its component declares them.
+    pub tables: Vec<PlannedTable>,
+    /// The tables that it uses beside its own, sorted by name.
+    pub uses: Vec<PlannedUse>,
     /// The index of the owning task for each partition.
     owners: Box<[u16]>,
 }
@@ -89,7 +100,7 @@ impl Plan {
     ///
     /// # Errors
     /// Everything that does not fit, when there is an error among it: a port that is read but not declared, a declaration that contradicts itself, a
-    /// table without keys to keep it by.
+    /// table without keys to keep it by, a table that is used but not there or not open.
     pub fn new(
         graph: &Graph,
         workers: u16,
@@ -101,16 +112,26 @@ impl Plan {
         }
         let workers = workers.max(1);
         let mut plan = Self { workers, tasks: Vec::new(), operators: Vec::new(), routings: Vec::new() };
-        for (index, operator) in graph.operators.iter().enumerate() {
-            let has_tables = declared.get(&operator.name).is_some_and(|declared| !declared.tables.is_empty());
-            let parallelism = operator.parallelism.unwrap_or(workers).clamp(1, graph.partitions.max(1));
-            plan.add(OperatorIndex(index), graph.partitions.max(1), parallelism, has_tables || operator.key.is_some());
+        let nothing = Declared::default();
+        let declared = |node: &OperatorNode| declared.get(&node.name).unwrap_or(&nothing);
+        let tables: Vec<_> = graph.operators.iter().map(|node| planned_tables(node, declared(node))).collect();
+        for (index, node) in graph.operators.iter().enumerate() {
+            let parallelism = node.parallelism.unwrap_or(workers).clamp(1, graph.partitions.max(1));
+            let (tasks, owners) = plan.add_tasks(OperatorIndex(index), graph.partitions.max(1), parallelism);
+            plan.operators.push(OperatorPlan {
+                is_keyed: !tables[index].is_empty() || node.key.is_some(),
+                tasks,
+                tables: tables[index].clone(),
+                uses: planned_uses(node, &tables),
+                owners,
+            });
         }
         plan.routings = graph.edges.iter().map(|edge| plan.routing(edge)).collect();
         Ok((plan, findings))
     }
 
-    fn add(&mut self, operator: OperatorIndex, partitions: u16, parallelism: u16, is_keyed: bool) {
+    /// Adds the tasks of an operator. Returns their places, and the index of the owning one for each partition.
+    fn add_tasks(&mut self, operator: OperatorIndex, partitions: u16, parallelism: u16) -> (Range<usize>, Box<[u16]>) {
         let first = self.tasks.len();
         let mut owners = vec![0; usize::from(partitions)];
         for (index, range) in ranges(partitions, parallelism).enumerate() {
@@ -118,7 +139,7 @@ impl Plan {
             owners[usize::from(range.start)..usize::from(range.end)].fill(index);
             self.tasks.push(Task { operator, index, partitions: range, worker: index % self.workers });
         }
-        self.operators.push(OperatorPlan { is_keyed, tasks: first..self.tasks.len(), owners: owners.into() });
+        (first..self.tasks.len(), owners.into())
     }
 
     fn routing(&self, edge: &Edge) -> Routing {
@@ -160,11 +181,12 @@ fn findings(graph: &Graph, declared: &BTreeMap<String, Declared>) -> Vec<Finding
     let nothing = Declared::default();
     let mut findings = Vec::new();
     for (index, operator) in graph.operators.iter().enumerate() {
-        let declared = declared.get(&operator.name).unwrap_or(&nothing);
+        let own = declared.get(&operator.name).unwrap_or(&nothing);
         let at = || At::value(["operators", operator.name.as_str(), "component"]);
-        findings.extend(declaration_faults(declared).into_iter().map(|fault| Finding::error(at(), fault)));
-        find_keyless(graph, OperatorIndex(index), declared, &mut findings);
-        check_ports(graph, OperatorIndex(index), declared, &mut findings);
+        findings.extend(declaration_faults(own).into_iter().map(|fault| Finding::error(at(), fault)));
+        find_keyless(graph, OperatorIndex(index), own, &mut findings);
+        check_ports(graph, OperatorIndex(index), own, &mut findings);
+        check_uses(graph, OperatorIndex(index), declared, &mut findings);
     }
     findings
 }
@@ -244,5 +266,6 @@ fn input_at(graph: &Graph, edge: &Edge) -> At {
         Consumer::Operator(operator) => ("operators", &graph.operators[operator.0].name),
         Consumer::Sink(sink) => ("sinks", &graph.sinks[sink.0].name),
     };
-    At::value([table, name, "inputs", &edge.input.to_string()])
+    let list = if edge.feedback { "feedback" } else { "inputs" };
+    At::value([table, name, list, &edge.input.to_string()])
 }

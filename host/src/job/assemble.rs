@@ -151,7 +151,13 @@ pub async fn load_functions(engine: &Engine, loaded: &Loaded) -> Result<BTreeMap
 /// What a function declares, as far as the plan depends on it.
 pub fn declared(function: &Function) -> Declared {
     let description = &function.description;
-    Declared { tables: description.tables.clone(), ports: description.ports[1..].to_vec() }
+    Declared {
+        tables: description.tables.clone(),
+        open: description.open_tables.clone(),
+        ordered: description.ordered_tables.clone(),
+        uses: description.uses.clone(),
+        ports: description.ports[1..].to_vec(),
+    }
 }
 
 fn worker_count(manifest: &Manifest) -> u16 {

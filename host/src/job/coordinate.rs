@@ -199,6 +199,7 @@ impl Coordinator {
     /// a stop that somebody asked for is overdue before that.
     async fn seal(&mut self, events: &mut Events, last: bool) -> Result<bool, JobError> {
         let start = Instant::now();
+        let hush = self.store.hush();
         self.flow.close();
         for task in &self.tasks {
             // A task that has ended has reported why; the failure arrives below.
@@ -225,6 +226,7 @@ impl Coordinator {
         if !last {
             self.flow.open();
         }
+        drop(hush);
         let paused = start.elapsed();
         self.flow.learn(drained.as_secs_f64() * 1_000.0);
         let (deltas, sinks) = collected;

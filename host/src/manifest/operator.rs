@@ -19,7 +19,7 @@ pub struct Operator {
     #[serde(default)]
     #[schemars(example = &"make bid_stats.wasm")]
     pub build: Option<String>,
-    /// What it reads: sources and operators by name; `operator.port` for a port other than `out`.
+    /// What it reads: sources and operators by name; `operator.port` for a port other than `out`. May be empty where others send to it or change its tables.
     #[schemars(example = ["bids", "parse.late"])]
     pub inputs: Vec<String>,
     /// What it reads of operators behind it: a loop. Written as in `inputs`. What is on the way at a checkpoint is part of the checkpoint.
@@ -48,9 +48,11 @@ pub struct Operator {
     pub linger: HumanDuration,
     /// How its own tables are kept, by name; a table that needs none of this need not be named.
     #[serde(default)]
+    #[schemars(example = serde_json::json!({ "profiles": { "open": true } }))]
     pub tables: BTreeMap<String, Table>,
     /// The tables of other operators (and of this one, for keys of other tasks) that the function looks up or changes, by the names that the function gives them.
     #[serde(default)]
+    #[schemars(example = serde_json::json!({ "customers": { "table": "customers.profiles", "read": true } }))]
     pub uses: BTreeMap<String, Use>,
     /// What the function may use.
     #[serde(default)]
@@ -97,15 +99,15 @@ fn value_json(value: &toml::Value) -> serde_json::Value {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Table {
-    /// Whether other operators may use it. The component must declare it as open, too.
+    /// Whether other operators may use it. The component must open it, too.
     #[schemars(example = true)]
     pub open: bool,
-    /// Whether it can be scanned by ranges of keys.
+    /// Whether it can be scanned by ranges of keys. Not needed where the component says so.
     #[schemars(example = true)]
     pub ordered: bool,
 }
 
-/// A table that a function uses beside its own.
+/// A table that a function uses beside its own. The name is the one that the function gives it; the table must be open, unless it is the operator's own.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Use {
@@ -136,7 +138,7 @@ pub struct Limits {
     /// Running time of one batch. Time spent waiting does not count.
     #[schemars(example = &"500ms")]
     pub time: HumanDuration,
-    /// Bytes of output and state writes of one batch, and 16 for each record or key among them.
+    /// Bytes of output, state writes, updates and sent records of one batch, and 16 for each record or key among them.
     #[schemars(example = &"16MiB")]
     pub output: ByteSize,
     /// Log lines written by one batch.

@@ -72,7 +72,10 @@ pub fn reference() -> String {
     kinds(&mut page, &mut choices, "sources", &root["sources"]);
     let operator = &root["operators"]["additionalProperties"];
     table(&mut page, &mut choices, "`[operators.NAME]`", operator);
-    table(&mut page, &mut choices, "`[operators.NAME.limits]`", &resolved(operator)["properties"]["limits"]);
+    let parts = &resolved(operator)["properties"];
+    table(&mut page, &mut choices, "`[operators.NAME.limits]`", &parts["limits"]);
+    table(&mut page, &mut choices, "`[operators.NAME.tables.TABLE]`", &parts["tables"]["additionalProperties"]);
+    table(&mut page, &mut choices, "`[operators.NAME.uses.NAME]`", &parts["uses"]["additionalProperties"]);
     kinds(&mut page, &mut choices, "sinks", &root["sinks"]);
     values(&mut page, &choices);
     page

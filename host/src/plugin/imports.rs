@@ -8,9 +8,11 @@ use std::sync::Arc;
 
 use wasmtime::ResourceLimiter;
 
+use super::answer::Answer;
 use super::bindings::wasmill::operator as wit;
 use super::bindings::wasmill::operator::types::Error;
-use super::{BatchLog, Description, Effects, Emitted, Limits, StateReadError, StateReader, Writes};
+use super::declarations::Declarations;
+use super::{BatchLog, Description, Effects, Emitted, Limits, OtherTables, StateReadError, StateReader, Use, Writes};
 use crate::record::{Batch, Column};
 
 /// How much of a logged error is kept for the message of a trap that follows it.
@@ -23,12 +25,17 @@ pub(super) struct Host {
     pub(super) description: Arc<Description>,
     pub(super) limits: Limits,
     pub(super) state: Arc<dyn StateReader>,
+    pub(super) others: Arc<dyn OtherTables>,
+    /// The tables that `others` reaches, in its order.
+    pub(super) uses: Arc<[Use]>,
+    /// What `describe` has declared so far; none outside of it.
+    pub(super) declarations: Option<Declarations>,
     pub(super) memory: Memory,
     pub(super) call: Call,
 }
 
 /// The most keys of one lookup.
-const LOOKUP_KEYS_MAX: usize = 1 << 20;
+pub(super) const LOOKUP_KEYS_MAX: usize = 1 << 20;
 /// What a call that hands over effects takes beside their bytes, about.
 const KEPT_CALL_BYTES: u64 = 256;
 /// What each of its items takes beside its bytes, about.
@@ -100,8 +107,13 @@ impl Host {
         found.ok_or_else(|| Error::UnknownName(format!("`describe` declares no table `{name}`")))
     }
 
+    pub(super) fn port(&self, name: &str) -> Result<usize, Error> {
+        let found = self.description.ports.iter().position(|port| port == name);
+        found.ok_or_else(|| Error::UnknownName(format!("`describe` declares no port `{name}`")))
+    }
+
     /// Checks the record indices of `count` effects.
-    fn check_records(&self, records: &[u32], count: usize) -> Result<(), Error> {
+    pub(super) fn check_records(&self, records: &[u32], count: usize) -> Result<(), Error> {
         if records.len() != count {
             return Err(Error::Malformed(format!("{count} items, but {} record indices", records.len())));
         }
@@ -126,25 +138,15 @@ impl Host {
         if self.call.records == 0 {
             return Err(Error::Other("there is no state outside `process`".to_owned()));
         }
-        let mut items = Column::with_capacity(keys.len(), keys.len() * 16);
-        let mut present = Vec::with_capacity(keys.len());
-        // An answer that the guest has no room for is not made.
-        let bytes_max = self.limits.memory_bytes_max;
-        let mut overflow = false;
-        let mut take = |value: Option<&[u8]>| {
-            present.push(u8::from(value.is_some()));
-            let value = value.unwrap_or_default();
-            overflow |= (items.bytes().len() + value.len()) as u64 > bytes_max || !items.fits(value.len());
-            items.push(if overflow { &[] } else { value });
-        };
+        let mut answer = Answer::new(keys.len(), self.limits.memory_bytes_max);
         self.call.index_writes();
         let written = &self.call.written;
         let read = if written.is_empty() {
-            self.state.read(table, &keys, &mut |_, value| take(value))
+            self.state.read(table, &keys, &mut |index, value| answer.take(index, value))
         } else {
             self.state.read(table, &keys, &mut |index, value| match written.get(&(table, keys.get(index).into())) {
-                Some(own) => take(own.as_deref()),
-                None => take(value),
+                Some(own) => answer.take(index, own.as_deref()),
+                None => answer.take(index, value),
             })
         };
         match read {
@@ -155,13 +157,7 @@ impl Host {
                 return Err(Error::Other(error));
             }
         }
-        if overflow {
-            return Err(Error::LimitExceeded(format!(
-                "the values are more than `limits.memory`, {bytes_max} bytes; ask for fewer keys at once"
-            )));
-        }
-        let (bytes, ends) = items.into_parts();
-        Ok(wit::types::OptionalColumn { items: wit::types::Column { bytes, ends }, present })
+        answer.finish()
     }
 
     fn write_many(
@@ -187,7 +183,7 @@ impl Host {
     }
 
     /// Accounts for what is kept until the call ends: `items` of `bytes` bytes in all. Small ones cost more than their bytes.
-    fn retain(&mut self, items: usize, bytes: usize) -> Result<(), Error> {
+    pub(super) fn retain(&mut self, items: usize, bytes: usize) -> Result<(), Error> {
         let kept = (bytes as u64).saturating_add(KEPT_CALL_BYTES + items as u64 * KEPT_ITEM_BYTES);
         let reached = self.call.output_bytes.saturating_add(kept);
         if reached > self.limits.output_bytes_max {
@@ -218,8 +214,13 @@ impl Call {
     }
 }
 
-fn column(column: wit::types::Column) -> Result<Column, Error> {
+pub(super) fn column(column: wit::types::Column) -> Result<Column, Error> {
     Column::from_parts(column.bytes, column.ends).map_err(|error| Error::Malformed(error.to_string()))
+}
+
+pub(super) fn batch(batch: wit::types::Batch) -> Result<Batch, Error> {
+    let (keys, values) = (column(batch.keys)?, column(batch.values)?);
+    Batch::from_columns(keys, values, batch.times).map_err(|error| Error::Malformed(error.to_string()))
 }
 
 fn foreign(key: &[u8]) -> Error {
@@ -229,7 +230,7 @@ fn foreign(key: &[u8]) -> Error {
     ))
 }
 
-fn one(item: &[u8]) -> Column {
+pub(super) fn one(item: &[u8]) -> Column {
     [item].into_iter().collect()
 }
 
@@ -299,10 +300,8 @@ impl wit::output::Host for Host {
 
 impl Host {
     fn emit_batch(&mut self, port: &str, emitted: wit::types::Batch, records: Vec<u32>) -> Result<(), Error> {
-        let found = self.description.ports.iter().position(|name| name == port);
-        let port = found.ok_or_else(|| Error::UnknownName(format!("`describe` declares no port `{port}`")))?;
-        let (keys, values) = (column(emitted.keys)?, column(emitted.values)?);
-        let batch = Batch::from_columns(keys, values, emitted.times).map_err(|e| Error::Malformed(e.to_string()))?;
+        let port = self.port(port)?;
+        let batch = batch(emitted)?;
         self.check_records(&records, batch.len())?;
         self.retain(batch.len(), batch.byte_len())?;
         if !batch.is_empty() {

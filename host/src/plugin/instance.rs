@@ -12,12 +12,15 @@ use wasmtime::{Store, UpdateDeadline};
 
 use super::bindings::wasmill::operator::types as wit;
 use super::bindings::{Operator, OperatorPre};
+use super::declarations::Declarations;
 use super::engine::Function;
 use super::imports::{Call, Host, Memory};
+use super::others::with_outcome_times;
+use super::rejected::without_rejected;
 use super::trap::{self, OverTime};
 use super::{
-    BatchLog, DEFAULT_PORT, Description, Effects, Failure, FailureKind, Limits, PluginError, StateReadError,
-    StateReader,
+    BatchLog, Consistency, Description, Effects, Failure, FailureKind, Limits, LookupError, OtherTables, Page,
+    PluginError, StateReadError, StateReader, Use,
 };
 use crate::record::{Batch, Column};
 
@@ -37,7 +40,8 @@ pub struct Instance {
 }
 
 impl Instance {
-    /// Makes an instance of `function` for `operator`, whose name its log lines bear, and hands it `config` (a JSON object).
+    /// Makes an instance of `function` for `operator`, whose name its log lines bear, and hands it `config` (a JSON object). `uses` are the tables of
+    /// `others`, in its order.
     ///
     /// # Errors
     /// [`PluginError::Init`] when it cannot be made within its limits, or refuses its config.
@@ -46,10 +50,13 @@ impl Instance {
         function: &Function,
         limits: Limits,
         state: Arc<dyn StateReader>,
+        others: Arc<dyn OtherTables>,
+        uses: Arc<[Use]>,
         config: &str,
     ) -> Result<Self, PluginError> {
         let description = Arc::clone(&function.description);
-        let made = Self::make(operator, &function.engine, &function.pre, limits, state, description).await;
+        let host = Host { others, uses, ..Host::new(operator, description, limits, state) };
+        let made = Self::make(&function.engine, &function.pre, host).await;
         let mut instance = made.map_err(|error| PluginError::Init(error.message))?;
         let call = instance.exports.call_init(&mut instance.store, config);
         match running(&instance.run_clock, call).await {
@@ -59,18 +66,9 @@ impl Instance {
         }
     }
 
-    async fn make(
-        operator: &str,
-        engine: &wasmtime::Engine,
-        pre: &OperatorPre<Host>,
-        limits: Limits,
-        state: Arc<dyn StateReader>,
-        description: Arc<Description>,
-    ) -> Result<Self, Failure> {
-        let memory = Memory { bytes_max: limits.memory_bytes_max, ..Memory::default() };
-        let operator = operator.to_owned();
-        let mut store =
-            Store::new(engine, Host { operator, description, limits, state, memory, call: Call::default() });
+    async fn make(engine: &wasmtime::Engine, pre: &OperatorPre<Host>, host: Host) -> Result<Self, Failure> {
+        let limits = host.limits;
+        let mut store = Store::new(engine, host);
         store.limiter(|host| &mut host.memory);
         let run_clock = Arc::new(RunClock::new(limits.run_time_max));
         let clock = Arc::clone(&run_clock);
@@ -107,7 +105,10 @@ impl Instance {
         *log = call.log;
         let result = match (result, call.host_error) {
             (_, Some(message)) => Err(Failure { kind: FailureKind::Host, message, culprit: None, said: None }),
-            (Ok(()), None) => Ok(without_rejected(call.effects)),
+            (Ok(()), None) => {
+                let updates = with_outcome_times(call.effects.updates, &batch.times);
+                Ok(without_rejected(Effects { updates, ..call.effects }))
+            }
             (Err(failure), None) => Err(failure),
         };
         (batch, result)
@@ -116,25 +117,42 @@ impl Instance {
 
 /// Asks a component what it is.
 pub(super) async fn describe(engine: &wasmtime::Engine, pre: &OperatorPre<Host>) -> Result<Description, String> {
-    let operator = "describe";
-    let nothing = Description::default();
-    let made = Instance::make(operator, engine, pre, DESCRIBE_LIMITS, Arc::new(NoState), Arc::new(nothing)).await;
-    let mut instance = made.map_err(|error| error.message)?;
+    let description = Arc::new(Description::default());
+    let host = Host::new("describe", description, DESCRIBE_LIMITS, Arc::new(Nothing));
+    let host = Host { declarations: Some(Declarations::default()), ..host };
+    let mut instance = Instance::make(engine, pre, host).await.map_err(|error| error.message)?;
     let call = instance.exports.call_describe(&mut instance.store);
     let told =
         running(&instance.run_clock, call).await.map_err(|error| trap::trapped(&instance.store, &error).message)?;
-    Ok(Description {
-        name: told.name,
-        version: told.version,
-        tables: told.tables.into_iter().map(|table| (table.name, table.schema_version)).collect(),
-        ports: std::iter::once(DEFAULT_PORT.to_owned()).chain(told.ports).collect(),
-        ..Description::default()
-    })
+    instance.store.data_mut().declarations.take().unwrap_or_default().complete(told)
 }
 
-struct NoState;
+impl Host {
+    /// A host without tables beside the instance's own.
+    pub(super) fn new(
+        operator: &str,
+        description: Arc<Description>,
+        limits: Limits,
+        state: Arc<dyn StateReader>,
+    ) -> Self {
+        Self {
+            operator: operator.to_owned(),
+            description,
+            limits,
+            state,
+            others: Arc::new(Nothing),
+            uses: Arc::default(),
+            declarations: None,
+            memory: Memory { bytes_max: limits.memory_bytes_max, ..Memory::default() },
+            call: Call::default(),
+        }
+    }
+}
 
-impl StateReader for NoState {
+/// No tables: what `describe` finds, and an operator that uses none beside its own.
+pub struct Nothing;
+
+impl StateReader for Nothing {
     fn read(&self, _: usize, _: &Column, _: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<(), StateReadError> {
         Ok(())
     }
@@ -144,46 +162,20 @@ impl StateReader for NoState {
     }
 }
 
-/// Takes out the effects of rejected records.
-fn without_rejected(mut effects: Effects) -> Effects {
-    if effects.rejects.is_empty() {
-        return effects;
+impl OtherTables for Nothing {
+    fn get_many(
+        &self,
+        _: usize,
+        _: &Column,
+        _: Consistency,
+        _: &mut dyn FnMut(usize, Option<&[u8]>),
+    ) -> Result<(), LookupError> {
+        Err(LookupError::NotAllowed("there are no tables beside the operator's own".to_owned()))
     }
-    let rejected: std::collections::HashSet<u32> = effects.rejects.iter().map(|(record, _)| *record).collect();
-    let mut dropped_any = false;
-    for writes in &mut effects.writes {
-        if !writes.records.iter().any(|record| rejected.contains(record)) {
-            continue;
-        }
-        dropped_any = true;
-        let kept: Vec<usize> =
-            (0..writes.records.len()).filter(|&index| !rejected.contains(&writes.records[index])).collect();
-        writes.keys = pick(&writes.keys, &kept);
-        writes.values = writes.values.as_ref().map(|values| pick(values, &kept));
-        writes.records = kept.iter().map(|&index| writes.records[index]).collect();
-    }
-    for emitted in &mut effects.emitted {
-        if !emitted.records.iter().any(|record| rejected.contains(record)) {
-            continue;
-        }
-        dropped_any = true;
-        let kept: Vec<usize> =
-            (0..emitted.records.len()).filter(|&index| !rejected.contains(&emitted.records[index])).collect();
-        emitted.batch = Batch {
-            keys: pick(&emitted.batch.keys, &kept),
-            values: pick(&emitted.batch.values, &kept),
-            times: kept.iter().map(|&index| emitted.batch.times[index]).collect(),
-        };
-        emitted.records = kept.iter().map(|&index| emitted.records[index]).collect();
-    }
-    effects.dropped_any = dropped_any;
-    effects.rejects.sort_by_key(|(record, _)| *record);
-    effects.rejects.dedup_by_key(|(record, _)| *record);
-    effects
-}
 
-fn pick(column: &Column, kept: &[usize]) -> Column {
-    kept.iter().map(|&index| column.get(index)).collect()
+    fn scan(&self, _: usize, _: &[u8], _: Option<&[u8]>, _: usize, _: Consistency) -> Result<Page, LookupError> {
+        Err(LookupError::NotAllowed("there are no tables beside the operator's own".to_owned()))
+    }
 }
 
 fn into_wit(batch: Batch) -> wit::Batch {

@@ -3,14 +3,18 @@
 //! The only room that names wasmtime. It knows batches in and [`Effects`] out; it knows nothing of where records come from, of
 //! epochs, or of what becomes of the effects.
 //!
-//! [`engine`] compiles and caches, [`instance`] holds one live instance and calls it, `imports` is what a guest may call, `trap` what a failed call
-//! comes to, `bindings` is generated from the contract in `wit/`.
+//! [`engine`] compiles and caches, [`instance`] holds one live instance and calls it, `imports` and `others` are what a guest may call while it
+//! works, `declarations` what it may call in `describe`; `trap` is what a failed call comes to, and `bindings` is generated from the contract in `wit/`.
 
+mod answer;
 mod bindings;
 mod cache;
+mod declarations;
 pub mod engine;
 mod imports;
 pub mod instance;
+mod others;
+mod rejected;
 mod trap;
 
 use std::sync::Arc;
@@ -37,6 +41,8 @@ pub struct Description {
     pub open_tables: Vec<String>,
     /// The tables among them that can be scanned.
     pub ordered_tables: Vec<String>,
+    /// The tables among them that keep earlier values by event time, with the span for which they do, in milliseconds.
+    pub versioned_tables: Vec<(String, u64)>,
     /// The names of the tables that it uses beside its own.
     pub uses: Vec<String>,
     /// The ports it emits on, `out` first.
@@ -156,7 +162,8 @@ pub struct TableUpdates {
 pub struct Outcomes {
     /// The port that the outcomes are emitted on, by its place in [`Description::ports`].
     pub port: usize,
-    /// The key of each outcome, its value behind the byte that tells the outcome, and the time of the record that caused it.
+    /// The key of each outcome, what its value has behind the byte that tells the outcome (that byte is not in it yet), and the time of the record that
+    /// caused it.
     pub records: Batch,
 }
 

@@ -31,5 +31,5 @@ mod tests;
 pub mod update;
 
 pub use error::{StateError, TablesError};
-pub use store::{CommitStats, Committer, MemoryUse, OpenOptions, Opened, StateStore};
+pub use store::{CommitStats, Committer, Hush, MemoryUse, OpenOptions, Opened, StateStore};
 pub use tables::{Pressure, TableSpec, TaskTables, Write};

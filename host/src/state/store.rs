@@ -215,6 +215,16 @@ impl Shared {
     }
 }
 
+/// As long as it lives, feeding redb steps aside.
+#[derive(Debug)]
+pub struct Hush(Arc<Shared>);
+
+impl Drop for Hush {
+    fn drop(&mut self) {
+        self.0.hushed.store(false, Ordering::Relaxed);
+    }
+}
+
 /// The state of a running job.
 #[derive(Debug)]
 pub struct StateStore {
@@ -342,9 +352,10 @@ impl StateStore {
         flushed
     }
 
-    /// Asks the feeding of redb to step aside, or to go on: while a seal waits for its drain, tasks need the cores.
-    pub fn hush(&self, hushed: bool) {
-        self.shared.hushed.store(hushed, Ordering::Relaxed);
+    /// Asks the feeding of redb to step aside until the guard is dropped: while a seal waits for its drain, tasks need the cores.
+    pub fn hush(&self) -> Hush {
+        self.shared.hushed.store(true, Ordering::Relaxed);
+        Hush(Arc::clone(&self.shared))
     }
 
     /// How memory stands against its budget.

@@ -13,7 +13,7 @@ use super::route::Router;
 use super::{Message, TaskError};
 use crate::metrics::OperatorMeters;
 use crate::plugin::engine::Function;
-use crate::plugin::instance::Instance;
+use crate::plugin::instance::{Instance, Nothing};
 use crate::plugin::{BatchLog, Effects, Failure, FailureKind, Limits, StateReadError, StateReader};
 use crate::record::{Batch, Column};
 use crate::state::{TablesError, TaskTables, Write};
@@ -241,7 +241,7 @@ impl Task {
     async fn new_instance(&self) -> Result<Instance, TaskError> {
         let state: Arc<dyn StateReader> = Arc::new(OwnTables(Arc::clone(&self.tables)));
         let OperatorSetup { name, function, limits, config, .. } = &*self.operator;
-        let made = Instance::new(name, function, *limits, state, config).await;
+        let made = Instance::new(name, function, *limits, state, Arc::new(Nothing), Arc::default(), config).await;
         made.map_err(|error| TaskError::Plugin { operator: name.clone(), error })
     }
 
