@@ -59,7 +59,7 @@ pub async fn run(loaded: &Loaded, graph: &Graph, options: JobOptions) -> Result<
     let sinks = open_sinks(loaded, last.as_ref(), &unpublished)?;
     let (mut wiring, mailboxes) = Wiring::new(manifest, graph, &plan, Arc::clone(&flow), Arc::clone(&meters));
     start_sinks(mailboxes, &sinks, last.as_ref(), &flow, &failed)?;
-    let tasks = wiring.tasks(&functions, &store)?;
+    let (tasks, _directory) = wiring.tasks(&functions, &store)?;
     let workers = Workers::start(tasks, &failed).await?;
     let sources = open_sources(loaded, graph, last.as_ref(), &wiring)?;
     let splits = Arc::new(Splits::new(sources.clone(), Arc::clone(&flow), Arc::clone(&meters), started)?);
@@ -150,6 +150,7 @@ fn open_state(loaded: &Loaded, graph: &Graph, declared: &BTreeMap<String, Declar
         partitions: manifest.job.partitions,
         memory_bytes: manifest.job.memory.0,
         retained: manifest.checkpoint.retained,
+        retained_bytes: manifest.checkpoint.retained_bytes.map(|bytes| bytes.0),
         ..OpenOptions::default()
     };
     let opened = StateStore::open(&directory, Arc::new(RealDisk), &fingerprint, options)?;
