@@ -81,7 +81,7 @@ async fn run_with(
     let sinks = open_sinks(loaded, last.as_ref(), &unpublished)?;
     let (mut wiring, mailboxes) = Wiring::new(manifest, graph, &plan, Arc::clone(&flow), Arc::clone(&meters));
     start_sinks(mailboxes, &sinks, last.as_ref(), &flow, &failed)?;
-    let tasks = wiring.tasks(&functions, &store)?;
+    let (tasks, _directory) = wiring.tasks(&functions, &store)?;
     let workers = Workers::start(tasks, &failed).await?;
     let sources = open_sources(loaded, graph, last.as_ref(), &wiring)?;
     let splits = Arc::new(Splits::new(sources.clone(), Arc::clone(&flow), Arc::clone(&meters), started)?);
@@ -177,6 +177,7 @@ fn open_state(loaded: &Loaded, graph: &Graph, declared: &BTreeMap<String, Declar
         partitions: manifest.job.partitions,
         memory_bytes: manifest.job.memory.0,
         retained: manifest.checkpoint.retained,
+        retained_bytes: manifest.checkpoint.retained_bytes.map(|bytes| bytes.0),
         ..OpenOptions::default()
     };
     let opened = StateStore::open(&directory, Arc::new(RealDisk), &fingerprint, options)?;

@@ -9,12 +9,13 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::{JobError, Meters, SourceMeters};
 use crate::connector::extract::JsonPointer;
-use crate::graph::{Consumer, Edge, Graph, OperatorIndex, Plan, Routing, SinkIndex, SourceIndex};
+use crate::graph::{Consumer, Edge, Graph, OperatorIndex, OperatorPlan, Plan, Routing, SinkIndex, SourceIndex};
+use crate::lookup::{Directory, OperatorTables};
 use crate::manifest::{Manifest, Operator};
 use crate::metrics::{Counter, OperatorMeters};
 use crate::plugin::engine::Function;
 use crate::plugin::{DEFAULT_PORT, Limits};
-use crate::state::{StateStore, TableSpec};
+use crate::state::{StateStore, TableSpec, TaskTables};
 use crate::task::flow::Flow;
 use crate::task::refuse::Refusals;
 use crate::task::route::{Destination, Edge as Way, Router, SinkHandle, SinkMessage};
@@ -106,12 +107,12 @@ impl<'a> Wiring<'a> {
         Ok((Router::new(vec![ways.collect::<Result<_, _>>()?], Arc::clone(&self.flow)), refusals, meters))
     }
 
-    /// The tasks of all operators, by worker.
+    /// The tasks of all operators, by worker, and where all their tables are found.
     pub(super) fn tasks(
         &mut self,
         functions: &BTreeMap<String, Arc<Function>>,
         store: &StateStore,
-    ) -> Result<Vec<Vec<Task>>, JobError> {
+    ) -> Result<(Vec<Vec<Task>>, Arc<Directory>), JobError> {
         let setups: Vec<Arc<OperatorSetup>> = (0..self.graph.operators.len())
             .map(|index| {
                 let name = &self.graph.operators[index].name;
@@ -120,16 +121,42 @@ impl<'a> Wiring<'a> {
                 Arc::new(setup)
             })
             .collect();
+        let open = |planned: &crate::graph::Task| {
+            store.open_task(planned.partitions.clone(), &self.table_specs(&setups[planned.operator.0]))
+        };
+        let tables: Vec<Arc<TaskTables>> = self.plan.tasks.iter().map(open).collect::<Result<_, _>>()?;
+        let directory = Arc::new(self.directory(&setups, &tables, store));
         let mut workers: Vec<Vec<Task>> = (0..self.plan.workers).map(|_| Vec::new()).collect();
-        for (id, planned) in self.plan.tasks.iter().enumerate() {
+        for ((id, planned), tables) in self.plan.tasks.iter().enumerate().zip(tables) {
             let setup = &setups[planned.operator.0];
             let router = self.operator_router(planned.operator, usize::from(planned.index), setup)?;
-            let tables = store.open_task(planned.partitions.clone(), &table_specs(setup))?;
             let mailbox = self.receivers[id].take().expect("each task's mailbox is handed out once");
             let task = Task::new(Arc::clone(setup), tables, router, Arc::clone(&self.flow), mailbox);
             workers[usize::from(planned.worker)].push(task);
         }
-        Ok(workers)
+        Ok((workers, directory))
+    }
+
+    /// Where the tables of all tasks are found.
+    fn directory(&self, setups: &[Arc<OperatorSetup>], tables: &[Arc<TaskTables>], store: &StateStore) -> Directory {
+        let of_operator = |(setup, plan): (&Arc<OperatorSetup>, &OperatorPlan)| OperatorTables {
+            operator: setup.name.clone(),
+            tables: setup.function.description.tables.iter().map(|(name, _)| name.clone()).collect(),
+            tasks: tables[plan.tasks.clone()].to_vec(),
+            owners: plan.owners().to_vec(),
+        };
+        Directory::new(setups.iter().zip(&self.plan.operators).map(of_operator).collect(), store.epochs())
+    }
+
+    /// The tables of an operator, by their names in the job. A table is ordered when its component or the manifest says so.
+    fn table_specs(&self, setup: &OperatorSetup) -> Vec<TableSpec> {
+        let (description, own) = (&setup.function.description, &self.manifest.operators[&setup.name].tables);
+        let spec = |(table, version): &(String, u32)| TableSpec {
+            name: format!("{}/{table}", setup.name).into(),
+            schema_version: *version,
+            ordered: description.ordered_tables.contains(table) || own.get(table).is_some_and(|own| own.ordered),
+        };
+        description.tables.iter().map(spec).collect()
     }
 
     fn setup(&self, index: usize, operator: &Operator, function: Arc<Function>) -> OperatorSetup {
@@ -204,12 +231,4 @@ impl<'a> Wiring<'a> {
 enum From {
     Source { has_key: bool },
     Task(usize),
-}
-
-/// The tables of an operator, by their names in the job.
-fn table_specs(setup: &OperatorSetup) -> Vec<TableSpec> {
-    let tables = setup.function.description.tables.iter();
-    tables
-        .map(|(table, version)| TableSpec { name: format!("{}/{table}", setup.name).into(), schema_version: *version })
-        .collect()
 }

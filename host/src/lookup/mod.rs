@@ -1,15 +1,25 @@
 //! Lookups: reading any table of the job from any thread.
 //!
 //! [`Directory`] knows the tables of all tasks by name and finds the owner of a key. Within a host a lookup is a memory read: it takes one lock an owning task, one
-//! after another, never two at a time. This room knows nothing of guests, of tasks' mailboxes or of how updates travel.
+//! after another, never two at a time; what memory does not hold is read from redb. `get` answers keys, `scan` ranges. This room knows nothing of guests, of tasks'
+//! mailboxes or of how updates travel.
+
+mod get;
+mod scan;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
+
+use tokio::sync::watch;
+
+pub use scan::Page;
 
 use crate::epoch::Epoch;
 use crate::key::KeyHash;
-use crate::record::Column;
-use crate::state::{TablesError, TaskTables};
+use crate::state::{EpochView, Epochs, TablesError, TaskTables};
 
 /// Which state a lookup sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,12 +32,50 @@ pub enum Consistency {
     AsOf(Epoch),
 }
 
-/// Why a lookup has no answer.
+/// Why a lookup has no answer. Completes "failed to …".
 #[derive(Debug, thiserror::Error)]
 pub enum LookupError {
+    /// No table has this name.
+    #[error("find the table `{name}`: there is no such table; there are: {known}")]
+    UnknownTable {
+        /// The name.
+        name: String,
+        /// The names there are.
+        known: String,
+    },
+    /// The epoch asked for cannot be read.
+    #[error(
+        "read the state as of epoch {asked}: only epochs {oldest} to {newest} can be read; `checkpoint.retained` says how many are kept"
+    )]
+    Gone {
+        /// The epoch asked for.
+        asked: Epoch,
+        /// The oldest that can be read.
+        oldest: Epoch,
+        /// The last committed one.
+        newest: Epoch,
+    },
+    /// The table has no order to scan it by.
+    #[error(
+        "scan the table `{table}`: it is not ordered; declare it so in its component, or by `tables.NAME.ordered = true` in the manifest"
+    )]
+    NotOrdered {
+        /// The table.
+        table: String,
+    },
     /// State on disk could not be read.
     #[error(transparent)]
-    Tables(#[from] TablesError),
+    Tables(TablesError),
+}
+
+impl From<TablesError> for LookupError {
+    fn from(error: TablesError) -> Self {
+        match error {
+            TablesError::Gone { asked, oldest, newest } => Self::Gone { asked, oldest, newest },
+            TablesError::NotOrdered { table } => Self::NotOrdered { table: table.replacen('/', ".", 1) },
+            error => Self::Tables(error),
+        }
+    }
 }
 
 /// A table of the job, by its place in the [`Directory`].
@@ -35,6 +83,19 @@ pub enum LookupError {
 pub struct TableId {
     operator: usize,
     table: usize,
+}
+
+/// A table, for a list of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TableInfo {
+    /// Where it is.
+    pub id: TableId,
+    /// `operator.table`.
+    pub name: String,
+    /// The version of its values' encoding.
+    pub schema_version: u32,
+    /// Whether it can be scanned by ranges of keys as it is at present.
+    pub ordered: bool,
 }
 
 /// An operator's tables: which task owns which partition.
@@ -58,23 +119,37 @@ impl OperatorTables {
     }
 }
 
+/// What a lookup looks at: the present, or a committed epoch held fast. Of a committed one, every lookup of every table shows the same moment.
+///
+/// It is to be kept for one answer, not longer: redb keeps pages for it.
+#[derive(Debug)]
+pub struct Moment(Option<EpochView>);
+
+impl Moment {
+    /// The epoch; `None` for the present, which is in no epoch yet.
+    pub fn epoch(&self) -> Option<Epoch> {
+        self.0.as_ref().map(EpochView::epoch)
+    }
+}
+
 /// The tables of all operators of the job.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Directory {
     operators: Vec<OperatorTables>,
     by_name: BTreeMap<String, TableId>,
+    epochs: Epochs,
 }
 
 impl Directory {
-    /// A directory of the operators' tables.
-    pub fn new(operators: Vec<OperatorTables>) -> Self {
+    /// A directory of the operators' tables, in the store that `epochs` comes from.
+    pub fn new(operators: Vec<OperatorTables>, epochs: Epochs) -> Self {
         let mut by_name = BTreeMap::new();
         for (operator, tables) in operators.iter().enumerate() {
             for (table, name) in tables.tables.iter().enumerate() {
                 by_name.insert(format!("{}.{name}", tables.operator), TableId { operator, table });
             }
         }
-        Self { operators, by_name }
+        Self { operators, by_name, epochs }
     }
 
     /// The table `operator.table`.
@@ -82,54 +157,66 @@ impl Directory {
         self.by_name.get(name).copied()
     }
 
+    /// The table that a person means: `operator.table`, `operator/table`, or the operator alone where it has one table.
+    ///
+    /// # Errors
+    /// [`LookupError::UnknownTable`] with the names there are.
+    pub fn resolve(&self, name: &str) -> Result<TableId, LookupError> {
+        let only = || match self.operators.iter().position(|operator| operator.operator == name) {
+            Some(operator) if self.operators[operator].tables.len() == 1 => Some(TableId { operator, table: 0 }),
+            _ => None,
+        };
+        self.find(name).or_else(|| self.find(&name.replacen('/', ".", 1))).or_else(only).ok_or_else(|| {
+            let known: Vec<&str> = self.names().collect();
+            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            LookupError::UnknownTable { name: name.to_owned(), known }
+        })
+    }
+
     /// The names of all tables, `operator.table`.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.by_name.keys().map(String::as_str)
     }
 
-    /// Calls `found` with the index and value of every one of `keys`: the keys of one owner in their order, owner by owner. The part of one owner sees whole batches.
-    ///
-    /// `found` runs under the owner's lock: it must only copy.
-    ///
-    /// # Errors
-    /// When state on disk cannot be read; `found` may have been called for some keys then.
-    pub fn get_many(
-        &self,
-        table: TableId,
-        keys: &Column,
-        consistency: Consistency,
-        found: &mut dyn FnMut(usize, Option<&[u8]>),
-    ) -> Result<(), LookupError> {
-        let operator = &self.operators[table.operator];
-        if operator.tasks.len() == 1 {
-            return self.get_from(&operator.tasks[0], table, keys, consistency, found);
-        }
-        let mut parts: Vec<(Column, Vec<usize>)> = operator.tasks.iter().map(|_| Default::default()).collect();
-        for (index, key) in keys.iter().enumerate() {
-            let (part, places) = &mut parts[operator.owner(key)];
-            part.push(key);
-            places.push(index);
-        }
-        for (task, (part, places)) in operator.tasks.iter().zip(&parts) {
-            if !part.is_empty() {
-                self.get_from(task, table, part, consistency, &mut |index, value| found(places[index], value))?;
+    /// All tables, in the order of their names.
+    pub fn tables(&self) -> Vec<TableInfo> {
+        let info = |(name, id): (&String, &TableId)| {
+            // Without a task there is nothing to say of a table, and no plan has an operator without tasks.
+            let spec = self.operators[id.operator].tasks.first().and_then(|task| task.specs().get(id.table));
+            TableInfo {
+                id: *id,
+                name: name.clone(),
+                schema_version: spec.map_or(0, |spec| spec.schema_version),
+                ordered: spec.is_some_and(|spec| spec.ordered),
             }
-        }
-        Ok(())
+        };
+        self.by_name.iter().map(info).collect()
     }
 
-    fn get_from(
-        &self,
-        task: &TaskTables,
-        table: TableId,
-        keys: &Column,
-        consistency: Consistency,
-        found: &mut dyn FnMut(usize, Option<&[u8]>),
-    ) -> Result<(), LookupError> {
-        match consistency {
-            Consistency::Live => task.with_values(table.table, keys, found)?,
-            Consistency::Committed | Consistency::AsOf(_) => task.with_values(table.table, keys, found)?,
-        }
-        Ok(())
+    /// Whether a table can be scanned by ranges of keys as it is at present.
+    pub fn is_ordered(&self, table: TableId) -> bool {
+        self.operators[table.operator].tasks.iter().all(|task| task.specs()[table.table].ordered)
+    }
+
+    /// The epochs that can be read: from the oldest retained to the last committed one. 0 stands for the state before the first.
+    pub fn readable(&self) -> RangeInclusive<Epoch> {
+        self.epochs.readable()
+    }
+
+    /// Tells of each commit: the value is the last committed epoch.
+    pub fn subscribe(&self) -> watch::Receiver<Epoch> {
+        self.epochs.subscribe()
+    }
+
+    /// What lookups of this consistency look at from now on.
+    ///
+    /// # Errors
+    /// [`LookupError::Gone`] for an epoch that cannot be read; or when redb is broken.
+    pub fn moment(&self, consistency: Consistency) -> Result<Moment, LookupError> {
+        Ok(Moment(match consistency {
+            Consistency::Live => None,
+            Consistency::Committed => Some(self.epochs.view(None)?),
+            Consistency::AsOf(epoch) => Some(self.epochs.view(Some(epoch))?),
+        }))
     }
 }

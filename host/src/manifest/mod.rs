@@ -96,11 +96,14 @@ pub struct Checkpoint {
     /// How many committed epochs stay readable.
     #[schemars(example = 3, range(min = 1))]
     pub retained: u32,
+    /// The bytes of state changes up to which that holds: an epoch is dropped early, and that is logged, when the changes behind it pass this. Default: an eighth of `job.memory`.
+    #[schemars(example = &"64MiB")]
+    pub retained_bytes: Option<ByteSize>,
 }
 
 impl Default for Checkpoint {
     fn default() -> Self {
-        Self { interval: HumanDuration(Duration::from_secs(1)), records: None, retained: 1 }
+        Self { interval: HumanDuration(Duration::from_secs(1)), records: None, retained: 1, retained_bytes: None }
     }
 }
 

@@ -128,6 +128,24 @@ pub enum TablesError {
         /// How many there are.
         tables: usize,
     },
+    /// An epoch that is not committed, or not kept any longer.
+    #[error(
+        "read the state as of epoch {asked}: only epochs {oldest} to {newest} can be read; `checkpoint.retained` says how many are kept"
+    )]
+    Gone {
+        /// The epoch asked for.
+        asked: Epoch,
+        /// The oldest that can be read.
+        oldest: Epoch,
+        /// The last committed one.
+        newest: Epoch,
+    },
+    /// A scan of a table that has no order.
+    #[error("scan table `{table}`: it is not declared `ordered`")]
+    NotOrdered {
+        /// The table.
+        table: TableName,
+    },
     /// What lies behind memory cannot be read.
     #[error(transparent)]
     State(#[from] Box<StateError>),

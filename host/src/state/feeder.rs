@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
+use super::delta::{EpochDelta, beginning};
+use super::epochs::Feedable;
 use super::recover::Unfed;
 use super::redb::{Change, Meta};
 use super::store::Shared;
@@ -35,8 +37,6 @@ pub(super) struct FeedLimits {
     pub backlog_bytes_max: u64,
     /// How long the oldest may wait.
     pub age_max: Duration,
-    /// How many committed epochs stay readable: redb holds at most the oldest of them.
-    pub retained: u32,
 }
 
 /// The handle of the thread.
@@ -51,7 +51,8 @@ struct Inner {
     shared: Arc<Shared>,
     limits: FeedLimits,
     clock: Clock,
-    queue: Mutex<Queue>,
+    /// Taken before the lock of what waits, never while it is held.
+    orders: Mutex<Orders>,
     /// Something to look at for the thread.
     wake: Condvar,
     /// Something done, for those who wait for it.
@@ -59,24 +60,13 @@ struct Inner {
 }
 
 #[derive(Debug)]
-struct Queue {
-    waiting: BTreeMap<Epoch, Waiting>,
-    bytes: u64,
+struct Orders {
     /// The schema versions in redb's tables.
     tables: BTreeMap<TableName, BTreeSet<u32>>,
     /// Somebody waits for everything that may be fed.
     asked: bool,
     stop: bool,
     failure: Option<String>,
-}
-
-/// A committed epoch that redb lacks.
-#[derive(Debug, Clone)]
-struct Waiting {
-    digest: Digest,
-    deltas: Arc<Vec<TableDelta>>,
-    bytes: u64,
-    since: Duration,
 }
 
 impl Feeder {
@@ -88,12 +78,11 @@ impl Feeder {
         tables: BTreeMap<TableName, BTreeSet<u32>>,
         unfed: Vec<Unfed>,
     ) -> Result<Self, StateError> {
-        let queue = Queue { waiting: BTreeMap::new(), bytes: 0, tables, asked: false, stop: false, failure: None };
         let inner = Arc::new(Inner {
             shared,
             limits,
             clock,
-            queue: Mutex::new(queue),
+            orders: Mutex::new(Orders { tables, asked: false, stop: false, failure: None }),
             wake: Condvar::new(),
             progress: Condvar::new(),
         });
@@ -114,40 +103,29 @@ impl Feeder {
 
     /// Takes the changes of an epoch that was just committed.
     pub(super) fn submit(&self, epoch: Epoch, digest: Digest, deltas: Vec<TableDelta>) {
-        let bytes = deltas.iter().map(waiting_bytes).sum();
-        let waiting = Waiting { digest, deltas: Arc::new(deltas), bytes, since: self.inner.clock.now() };
-        let mut queue = self.inner.queue.lock();
-        queue.waiting.insert(epoch, waiting);
-        queue.bytes += bytes;
-        self.inner.shared.set_backlog(queue.bytes);
-        drop(queue);
+        self.inner.shared.committed().add(epoch, digest, deltas, self.inner.clock.now());
         self.inner.wake.notify_one();
-    }
-
-    /// What redb may lack now, oldest first.
-    pub(super) fn waiting(&self) -> Vec<(Epoch, Arc<Vec<TableDelta>>)> {
-        self.inner.queue.lock().waiting.iter().map(|(&epoch, waiting)| (epoch, waiting.deltas.clone())).collect()
     }
 
     /// Waits until everything that may be fed is.
     pub(super) fn flush(&self) -> Result<(), StateError> {
-        let mut queue = self.inner.queue.lock();
-        while queue.failure.is_none() && self.inner.feedable(&queue).is_some() && !queue.stop {
-            queue.asked = true;
+        let mut orders = self.inner.orders.lock();
+        while orders.failure.is_none() && self.inner.feedable().is_some() && !orders.stop {
+            orders.asked = true;
             self.inner.wake.notify_one();
-            self.inner.progress.wait(&mut queue);
+            self.inner.progress.wait(&mut orders);
         }
-        failure_of(&queue)
+        failure_of(&orders)
     }
 
     /// What the thread failed with.
     pub(super) fn check(&self) -> Result<(), StateError> {
-        failure_of(&self.inner.queue.lock())
+        failure_of(&self.inner.orders.lock())
     }
 
     /// Ends the thread, after the feed that it is in.
     pub(super) fn stop(&self) {
-        self.inner.queue.lock().stop = true;
+        self.inner.orders.lock().stop = true;
         self.inner.wake.notify_one();
         self.inner.progress.notify_all();
         if let Some(thread) = self.thread.lock().take() {
@@ -170,24 +148,20 @@ impl Inner {
             let fed = std::panic::catch_unwind(AssertUnwindSafe(|| self.feed(&work)))
                 .unwrap_or_else(|_| Err(StateError::Feeder("redb panicked".to_owned())));
             self.shared.add_feed_cpu(thread_time().saturating_sub(before));
-            let mut queue = self.queue.lock();
+            let mut orders = self.orders.lock();
             match fed {
-                Ok(tables) => {
-                    queue.tables = tables;
-                    for epoch in work.keys() {
-                        let done = queue.waiting.remove(epoch);
-                        queue.bytes -= done.map_or(0, |waiting| waiting.bytes);
-                    }
-                    self.shared.set_backlog(queue.bytes);
-                    queue.asked &= self.feedable(&queue).is_some();
+                Ok((through, tables)) => {
+                    orders.tables = tables;
+                    self.shared.committed().remove(through);
+                    orders.asked &= self.feedable().is_some();
                 }
                 Err(error) => {
                     tracing::error!(%error, "feeding redb failed; it is not tried again before the next start");
-                    queue.failure = Some(error.to_string());
+                    orders.failure = Some(error.to_string());
                 }
             }
-            let failed = queue.failure.is_some();
-            drop(queue);
+            let failed = orders.failure.is_some();
+            drop(orders);
             self.progress.notify_all();
             if failed {
                 return;
@@ -196,39 +170,35 @@ impl Inner {
     }
 
     /// Waits until a feed is due; `None` to end.
-    fn next(&self) -> Option<BTreeMap<Epoch, Waiting>> {
-        let mut queue = self.queue.lock();
+    fn next(&self) -> Option<Vec<Arc<EpochDelta>>> {
+        let mut orders = self.orders.lock();
         loop {
-            if queue.stop {
+            if orders.stop {
                 return None;
             }
-            match self.feedable(&queue) {
-                Some(through) if self.is_due(&queue) => {
-                    return Some(
-                        queue.waiting.range(..=through).map(|(&epoch, waiting)| (epoch, waiting.clone())).collect(),
-                    );
+            match self.feedable() {
+                Some(feedable) if self.is_due(&orders, feedable) => {
+                    return Some(self.shared.committed().up_to(feedable.through));
                 }
                 _ => {
-                    self.wake.wait_for(&mut queue, LOOK_INTERVAL);
+                    self.wake.wait_for(&mut orders, LOOK_INTERVAL);
                 }
             }
         }
     }
 
-    /// The last epoch that may be fed, if there is one waiting.
-    fn feedable(&self, queue: &Queue) -> Option<Epoch> {
-        let (&oldest, &newest) = (queue.waiting.keys().next()?, queue.waiting.keys().next_back()?);
-        // Retained epochs are bounded in bytes, too: they give way when memory ends.
-        let kept =
-            if self.shared.pressure() == Pressure::Full { 0 } else { u64::from(self.limits.retained.max(1)) - 1 };
-        newest.checked_sub(kept).filter(|&through| through >= oldest)
+    /// What may be fed now. Retained epochs give way when memory ends.
+    fn feedable(&self) -> Option<Feedable> {
+        if self.shared.pressure() == Pressure::Full {
+            self.shared.committed().give_way();
+        }
+        self.shared.committed().feedable()
     }
 
-    fn is_due(&self, queue: &Queue) -> bool {
-        let oldest = queue.waiting.values().next().map_or(Duration::ZERO, |waiting| waiting.since);
-        queue.asked
-            || queue.bytes >= self.limits.backlog_bytes_max
-            || self.clock.now().saturating_sub(oldest) >= self.limits.age_max
+    fn is_due(&self, orders: &Orders, feedable: Feedable) -> bool {
+        orders.asked
+            || self.shared.committed().bytes() >= self.limits.backlog_bytes_max
+            || self.clock.now().saturating_sub(feedable.since) >= self.limits.age_max
             || self.shared.pressure() > Pressure::Calm
     }
 
@@ -242,11 +212,11 @@ impl Inner {
         }
     }
 
-    /// Feeds epochs in one transaction; returns the tables that redb holds then.
-    fn feed(&self, work: &BTreeMap<Epoch, Waiting>) -> Result<BTreeMap<TableName, BTreeSet<u32>>, StateError> {
-        let (&epoch, last) = work.last_key_value().expect("only called with work");
-        let mut meta = Meta { epoch, digest: last.digest, tables: self.queue.lock().tables.clone() };
-        let newest_first = work.values().rev().flat_map(|waiting| waiting.deltas.iter());
+    /// Feeds epochs in one transaction; returns the last of them, and the tables that redb holds then.
+    fn feed(&self, work: &[Arc<EpochDelta>]) -> Result<(Epoch, BTreeMap<TableName, BTreeSet<u32>>), StateError> {
+        let last = work.last().expect("only called with work");
+        let mut meta = Meta { epoch: last.epoch, digest: last.digest, tables: self.orders.lock().tables.clone() };
+        let newest_first = work.iter().rev().flat_map(|delta| delta.tables());
         let coalesced = Coalesced::new(newest_first);
         for (table, versions) in &coalesced.versions {
             meta.tables.entry((*table).clone()).or_default().extend(versions);
@@ -260,8 +230,8 @@ impl Inner {
             }
             Ok(())
         })?;
-        self.shared.set_durable(epoch);
-        Ok(meta.tables)
+        self.shared.set_durable(last.epoch);
+        Ok((last.epoch, meta.tables))
     }
 }
 
@@ -279,17 +249,11 @@ fn thread_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-fn failure_of(queue: &Queue) -> Result<(), StateError> {
-    match &queue.failure {
+fn failure_of(orders: &Orders) -> Result<(), StateError> {
+    match &orders.failure {
         Some(failure) => Err(StateError::Feeder(failure.clone())),
         None => Ok(()),
     }
-}
-
-fn waiting_bytes(delta: &TableDelta) -> u64 {
-    const OVERHEAD: usize = size_of::<Cell>() + 24;
-    let cells = delta.partitions.iter().flat_map(|partition| &partition.cells);
-    cells.map(|cell| (cell.joined().len() + OVERHEAD) as u64).sum()
 }
 
 /// The changes of one partition in one epoch.
@@ -327,14 +291,6 @@ fn coalesce<'a>(newest_first: &[Part<'a>]) -> Vec<Change<'a>> {
     changes.sort_by(|(left, a), (right, b)| left.cmp(right).then_with(|| a.cell.key().cmp(b.cell.key())));
     changes.dedup_by(|(_, later), (_, kept)| later.cell.key() == kept.cell.key());
     changes.into_iter().map(|(_, change)| change).collect()
-}
-
-/// The first eight bytes of a key as a number that orders as the bytes do.
-fn beginning(key: &[u8]) -> u64 {
-    let mut bytes = [0; 8];
-    let length = key.len().min(8);
-    bytes[..length].copy_from_slice(&key[..length]);
-    u64::from_be_bytes(bytes)
 }
 
 #[cfg(test)]

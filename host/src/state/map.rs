@@ -13,9 +13,6 @@ use crate::epoch::Epoch;
 use crate::epoch::entry::Cell;
 use crate::key::KeyHash;
 
-/// The epoch of cells that were read from redb: older than any that can be open.
-const CLEAN: Epoch = 0;
-
 /// The part of a key's hash that tells keys of one partition apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SlotHash(u32);
@@ -35,7 +32,7 @@ impl SlotHash {
 #[derive(Debug)]
 struct Slot {
     cell: Cell,
-    /// The epoch that wrote it, or [`CLEAN`].
+    /// The epoch that wrote it; of a cell read from redb, an epoch since which it has not changed. In either case: the value as of this epoch and of each after it.
     epoch: Epoch,
     hash: SlotHash,
     /// Where it stands in the list of changes, while `epoch` is the open one.
@@ -88,11 +85,16 @@ impl PartitionMap {
 
     /// The cell of `key`, if it is in memory. A tombstone is a cell, too.
     pub(super) fn get(&self, hash: SlotHash, key: &[u8]) -> Option<&Cell> {
+        self.get_since(hash, key).map(|(cell, _)| cell)
+    }
+
+    /// [`PartitionMap::get`], with an epoch since which the cell has not changed.
+    pub(super) fn get_since(&self, hash: SlotHash, key: &[u8]) -> Option<(&Cell, Epoch)> {
         let slot = self.slots.find(hash.spread(), |slot| slot.holds(hash, key))?;
         if !slot.used.load(Ordering::Relaxed) {
             slot.used.store(true, Ordering::Relaxed);
         }
-        Some(&slot.cell)
+        Some((&slot.cell, slot.epoch))
     }
 
     /// The cell that is in all likelihood that of the key with this hash, on its way to the processor. The caller compares the key, and where it is another's
@@ -132,12 +134,12 @@ impl PartitionMap {
         }
     }
 
-    /// Puts a cell of redb's in place, unless there is one; returns whether there was none.
-    pub(super) fn insert_clean(&mut self, hash: SlotHash, cell: Cell) -> bool {
+    /// Puts a cell in place that redb holds and that has not changed since `epoch`, unless there is one; returns whether there was none.
+    pub(super) fn insert_clean(&mut self, hash: SlotHash, cell: Cell, epoch: Epoch) -> bool {
         let entry = self.slots.entry(hash.spread(), |slot| slot.holds(hash, cell.key()), |slot| slot.hash.spread());
         let Entry::Vacant(entry) = entry else { return false };
         self.tombstones += usize::from(!cell.is_present());
-        entry.insert(Slot::clean(hash, cell, CLEAN));
+        entry.insert(Slot::clean(hash, cell, epoch));
         true
     }
 
@@ -206,6 +208,13 @@ pub(super) fn memory_of(cell: &Cell) -> u64 {
     (allocation + SLOT) as u64
 }
 
+/// The memory that a key takes in an ordered index, in bytes: its allocation, and its place in a tree whose nodes are two thirds full.
+pub(super) fn memory_in_order(key: &[u8]) -> u64 {
+    const ALLOCATOR: usize = 8;
+    const PLACE: usize = size_of::<Box<[u8]>>() * 3 / 2 + 4;
+    ((key.len() + ALLOCATOR).next_multiple_of(16) + PLACE) as u64
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -252,7 +261,8 @@ mod tests {
         map.insert_committed(hash(b"old"), Cell::new(b"old", Some(b"1")), 3);
         map.insert_committed(hash(b"new"), Cell::new(b"new", Some(b"1")), 4);
         map.insert_committed(hash(b"used"), Cell::new(b"used", Some(b"1")), 3);
-        map.insert_clean(hash(b"gone"), Cell::new(b"gone", None));
+        map.insert_clean(hash(b"gone"), Cell::new(b"gone", None), 3);
+        assert_eq!(map.get_since(hash(b"new"), b"new").map(|(_, epoch)| epoch), Some(4));
         map.get(hash(b"used"), b"used");
         let mut evicted = Vec::new();
         assert_eq!(map.sweep(0, 100, 3, Sweep::Tombstones, &mut evicted), map.places());

@@ -17,11 +17,15 @@
 //!
 //! Every file carries the job's id, so that files which strayed from another directory are noticed.
 
+mod delta;
+mod epochs;
 mod error;
 mod feeder;
 mod identity;
 mod map;
+mod merge;
 pub mod offline;
+mod read;
 mod recover;
 mod redb;
 mod store;
@@ -30,6 +34,8 @@ mod tables;
 mod tests;
 pub mod update;
 
+pub use epochs::{EpochView, Epochs};
 pub use error::{StateError, TablesError};
+pub use merge::{PAGE_ITEMS_MAX, Slice};
 pub use store::{CommitStats, Committer, Hush, MemoryUse, OpenOptions, Opened, StateStore};
 pub use tables::{Pressure, TableSpec, TaskTables, Write};

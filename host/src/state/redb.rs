@@ -14,10 +14,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use ::redb::{
-    Builder, Database, DatabaseError, ReadTransaction, ReadableDatabase, ReadableTableMetadata, StorageBackend,
-    TableDefinition, TableError,
+    Builder, Database, DatabaseError, OwnedRange, ReadTransaction, ReadableDatabase, ReadableTableMetadata,
+    StorageBackend, TableDefinition, TableError,
 };
 use serde::{Deserialize, Serialize};
 
@@ -79,6 +80,8 @@ pub(super) struct Room {
     path: PathBuf,
     job: JobId,
     database: Database,
+    /// The last epoch that a write was begun for.
+    begun: AtomicU64,
 }
 
 impl Room {
@@ -91,7 +94,7 @@ impl Room {
                 builder(1 << 20).create_with_backend(DoubleBackend::new(disk, path))
             }
         })?;
-        let room = Self { path: path.to_owned(), job, database };
+        let room = Self { path: path.to_owned(), job, database, begun: AtomicU64::new(0) };
         room.write(&Meta { epoch: 0, digest: Digest::default(), tables: BTreeMap::new() }, |_| Ok(()))
     }
 
@@ -117,8 +120,9 @@ impl Room {
             Storage::File => builder(cache).open(path),
             Storage::Double(disk) => builder(cache).create_with_backend(DoubleBackend::new(disk, path)),
         })?;
-        let room = Self { path: path.to_owned(), job, database };
+        let mut room = Self { path: path.to_owned(), job, database, begun: AtomicU64::new(0) };
         let meta = room.meta()?;
+        *room.begun.get_mut() = meta.epoch;
         Ok((room, meta))
     }
 
@@ -165,6 +169,7 @@ impl Room {
             tables: meta.tables.iter().map(|(name, versions)| (name.to_string(), versions.clone())).collect(),
         };
         let row = serde_json::to_vec(&row).expect("a description is plain JSON");
+        self.begun.store(meta.epoch, Ordering::Release);
         let write = || -> Result<(), ::redb::Error> {
             let mut transaction = self.database.begin_write()?;
             transaction.set_quick_repair(true);
@@ -178,7 +183,9 @@ impl Room {
     /// The state as it is now; later feeds do not change what the snapshot shows. Does no I/O.
     pub(super) fn snapshot(&self) -> Result<Snapshot, StateError> {
         let transaction = self.database.begin_read().map_err(|error| self.failed("read", error.into()))?;
-        Ok(Snapshot { path: self.path.clone(), transaction })
+        // In this order: what the snapshot shows was begun before it was committed.
+        let through = self.begun.load(Ordering::Acquire);
+        Ok(Snapshot { path: self.path.clone(), transaction, through })
     }
 
     fn failed(&self, action: &'static str, error: ::redb::Error) -> StateError {
@@ -235,9 +242,15 @@ impl FeedTable<'_> {
 pub(super) struct Snapshot {
     path: PathBuf,
     transaction: ReadTransaction,
+    through: Epoch,
 }
 
 impl Snapshot {
+    /// An epoch that the snapshot shows nothing after. It is the epoch of the snapshot, but for the moment of a write.
+    pub(super) fn through(&self) -> Epoch {
+        self.through
+    }
+
     /// The cells of keys, in their order; a tombstone for a key that there is not.
     pub(super) fn get_many<'k>(
         &self,
@@ -253,7 +266,7 @@ impl Snapshot {
                 None => None,
             };
             match found {
-                Some(value) => Ok(Cell::new_in(&mut buffer, key, Some(self.value_of(value.value())?))),
+                Some(value) => Ok(Cell::new_in(&mut buffer, key, Some(value_of(&self.path, value.value())?))),
                 None => Ok(Cell::new(key, None)),
             }
         };
@@ -283,8 +296,7 @@ impl Snapshot {
         let Some(rows) = self.open(table)? else { return Ok(true) };
         let mut start = Vec::new();
         row_key(&mut start, partition, from);
-        let end = partition.0.checked_add(1).map_or([0xFF; 2], u16::to_be_bytes);
-        self.scan_range(&rows, &start, &end, &mut each)
+        self.scan_range(&rows, &start, &end_of(partition), &mut each)
     }
 
     fn scan_range(
@@ -297,14 +309,36 @@ impl Snapshot {
         let mut buffer = Vec::new();
         for row in rows.range::<&[u8]>(start..end).map_err(|error| self.failed(error.into()))? {
             let (key, value) = row.map_err(|error| self.failed(error.into()))?;
-            let (partition, key) =
-                key.value().split_at_checked(2).ok_or_else(|| damaged(&self.path, "a key has no partition"))?;
-            let partition = Partition(u16::from_be_bytes([partition[0], partition[1]]));
-            if !each(partition, Cell::new_in(&mut buffer, key, Some(self.value_of(value.value())?))) {
+            let (partition, key) = key_of(&self.path, key.value())?;
+            let value = value_of(&self.path, value.value())?;
+            if !each(partition, Cell::new_in(&mut buffer, key, Some(value))) {
                 return Ok(false);
             }
         }
         Ok(true)
+    }
+
+    /// The rows of some partitions from key `from` to before `to`: partition by partition, each in the order of its keys.
+    pub(super) fn cursors(
+        &self,
+        table: &str,
+        partitions: Range<u16>,
+        from: &[u8],
+        to: Option<&[u8]>,
+    ) -> Result<Vec<Cursor>, StateError> {
+        let Some(rows) = self.open(table)? else { return Ok(Vec::new()) };
+        let (mut start, mut end) = (Vec::new(), Vec::new());
+        let cursor = |partition: u16| {
+            row_key(&mut start, Partition(partition), from);
+            match to {
+                Some(to) => row_key(&mut end, Partition(partition), to),
+                None => end = end_of(Partition(partition)).to_vec(),
+            }
+            let within = start.as_slice()..end.as_slice().max(start.as_slice());
+            let range = rows.range_owned::<&[u8]>(within).map_err(|error| self.failed(error.into()))?;
+            Ok(Cursor { path: self.path.clone(), range, buffer: Vec::new() })
+        };
+        partitions.map(cursor).collect()
     }
 
     /// The number of rows of a table; 0 when there is no such table.
@@ -321,10 +355,6 @@ impl Snapshot {
         }
     }
 
-    fn value_of<'v>(&self, row: &'v [u8]) -> Result<&'v [u8], StateError> {
-        row.get(SCHEMA_BYTES..).ok_or_else(|| damaged(&self.path, "a value has no schema version"))
-    }
-
     fn failed(&self, error: ::redb::Error) -> StateError {
         failed(&self.path, "read", error)
     }
@@ -333,6 +363,31 @@ impl Snapshot {
 impl std::fmt::Debug for Snapshot {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("Snapshot").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+/// Rows of one partition in the order of their keys. It keeps the snapshot that it comes from.
+pub(super) struct Cursor {
+    path: PathBuf,
+    range: OwnedRange<&'static [u8], &'static [u8]>,
+    buffer: Vec<u8>,
+}
+
+impl Iterator for Cursor {
+    type Item = Result<Cell, StateError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let row = self.range.next()?.map_err(|error| failed(&self.path, "read", error.into()));
+        Some(row.and_then(|(key, value)| {
+            let (_, key) = key_of(&self.path, key.value())?;
+            Ok(Cell::new_in(&mut self.buffer, key, Some(value_of(&self.path, value.value())?)))
+        }))
+    }
+}
+
+impl std::fmt::Debug for Cursor {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Cursor").field("path", &self.path).finish_non_exhaustive()
     }
 }
 
@@ -350,6 +405,20 @@ fn row_key(row: &mut Vec<u8>, partition: Partition, key: &[u8]) {
     row.clear();
     row.extend_from_slice(&partition.0.to_be_bytes());
     row.extend_from_slice(key);
+}
+
+/// Where the rows of a partition end.
+fn end_of(partition: Partition) -> [u8; 2] {
+    partition.0.checked_add(1).map_or([0xFF; 2], u16::to_be_bytes)
+}
+
+fn key_of<'r>(path: &Path, row: &'r [u8]) -> Result<(Partition, &'r [u8]), StateError> {
+    let (partition, key) = row.split_first_chunk::<2>().ok_or_else(|| damaged(path, "a key has no partition"))?;
+    Ok((Partition(u16::from_be_bytes(*partition)), key))
+}
+
+fn value_of<'r>(path: &Path, row: &'r [u8]) -> Result<&'r [u8], StateError> {
+    row.get(SCHEMA_BYTES..).ok_or_else(|| damaged(path, "a value has no schema version"))
 }
 
 /// Opens a database. redb may panic on a file that was altered from outside before its check comes to it: that is damage, too.

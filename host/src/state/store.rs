@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::epochs::{Committed, Epochs, Retention};
 use super::feeder::{FeedLimits, Feeder};
 use super::identity::{self, DirectoryLock, Identity, Paths};
 use super::recover::recover;
@@ -27,6 +28,8 @@ const REDB_CACHE_BYTES_MAX: u64 = 256 << 20;
 const BACKLOG_PART: u64 = 4;
 /// redb is fed when the oldest epoch that waits is this old, unless the caller says otherwise. A key that changes again meanwhile is written once.
 const FEED_AGE: Duration = Duration::from_secs(20);
+/// The changes behind the oldest readable epoch may take this part of the memory, unless the caller says otherwise.
+const RETAINED_PART: u64 = 8;
 /// Memory is full when it is over budget by this part of it.
 const FULL_PART: u64 = 8;
 
@@ -39,6 +42,8 @@ pub struct OpenOptions {
     pub memory_bytes: u64,
     /// How many committed epochs stay readable, at least 1.
     pub retained: u32,
+    /// The bytes of changes up to which that holds: an epoch is dropped early when those behind it pass this. Default: an eighth of `memory_bytes`.
+    pub retained_bytes: Option<u64>,
     /// redb is fed when the oldest epoch that it lacks is this old, if not before.
     pub feed_age: Duration,
     /// The clock that `feed_age` and statistics go by.
@@ -53,6 +58,7 @@ impl Default for OpenOptions {
             partitions: 128,
             memory_bytes: 1 << 30,
             retained: 1,
+            retained_bytes: None,
             feed_age: FEED_AGE,
             clock: Clock::system(),
             double: None,
@@ -113,7 +119,6 @@ impl Committer {
         let start = clock.now();
         self.log.commit(entry.epoch)?;
         let sync = clock.now().saturating_sub(start);
-        self.store.shared.committed.store(entry.epoch, Ordering::Release);
         self.store.feeder.submit(entry.epoch, self.log.digest(), entry.deltas);
         // What stays lying costs space, nothing else.
         if let Err(error) = self.log.release(self.store.durable_epoch()) {
@@ -133,7 +138,7 @@ impl Committer {
 pub struct MemoryUse {
     /// All tables of all tasks.
     pub tables_bytes: u64,
-    /// Committed changes that wait for redb. What tables hold, too, is counted twice.
+    /// Committed changes that wait for redb, with what finds a key among them. What tables hold, too, is counted twice.
     pub backlog_bytes: u64,
     /// redb's cache at its fullest.
     pub redb_cache_bytes: u64,
@@ -149,9 +154,8 @@ pub(super) struct Shared {
     memory_bytes: u64,
     redb_cache_bytes: u64,
     tables_bytes: AtomicU64,
-    backlog_bytes: AtomicU64,
     durable: AtomicU64,
-    committed: AtomicU64,
+    committed: Committed,
     feed_cpu_ns: AtomicU64,
     hushed: AtomicBool,
     /// Held as long as redb is open, by whomever.
@@ -176,8 +180,9 @@ impl Shared {
         self.durable.store(epoch, Ordering::Release);
     }
 
-    pub(super) fn set_backlog(&self, bytes: u64) {
-        self.backlog_bytes.store(bytes, Ordering::Relaxed);
+    /// The committed epochs.
+    pub(super) fn committed(&self) -> &Committed {
+        &self.committed
     }
 
     /// Accounts for memory of tables.
@@ -197,7 +202,7 @@ impl Shared {
 
     /// The bytes used beside redb's cache.
     pub(super) fn used(&self) -> u64 {
-        self.tables_bytes.load(Ordering::Relaxed) + self.backlog_bytes.load(Ordering::Relaxed)
+        self.tables_bytes.load(Ordering::Relaxed) + self.committed.bytes()
     }
 
     /// The bytes that may be used beside redb's cache.
@@ -274,18 +279,19 @@ impl StateStore {
             memory_bytes,
             redb_cache_bytes,
             tables_bytes: AtomicU64::new(0),
-            backlog_bytes: AtomicU64::new(0),
             durable: AtomicU64::new(recovered.meta.epoch),
-            committed: AtomicU64::new(log.committed()),
+            committed: Committed::new(
+                Retention {
+                    epochs: options.retained,
+                    bytes_max: options.retained_bytes.unwrap_or(memory_bytes / RETAINED_PART),
+                },
+                recovered.meta.epoch,
+            ),
             feed_cpu_ns: AtomicU64::new(0),
             hushed: AtomicBool::new(false),
             _lock: lock,
         });
-        let limits = FeedLimits {
-            backlog_bytes_max: memory_bytes / BACKLOG_PART,
-            age_max: options.feed_age,
-            retained: options.retained,
-        };
+        let limits = FeedLimits { backlog_bytes_max: memory_bytes / BACKLOG_PART, age_max: options.feed_age };
         let clock = options.clock;
         let feeder = Feeder::start(shared.clone(), limits, clock.clone(), recovered.meta.tables, recovered.unfed)?;
         let store = Arc::new(Self { shared, feeder, clock, stored: recovered.tables.clone() });
@@ -309,16 +315,16 @@ impl StateStore {
         for spec in tables {
             self.check_schema(spec)?;
         }
-        let open = self.shared.committed.load(Ordering::Acquire) + 1;
+        let open = self.shared.committed.newest() + 1;
         let mut task = TaskTables::new(self.shared.clone(), partitions.clone(), tables.to_vec(), open);
         // In this order: what is fed between the two is in both, which does no harm.
-        let waiting = self.feeder.waiting();
+        let waiting = self.shared.committed.waiting();
         task.preload(&self.shared.room.snapshot()?)?;
-        for (epoch, deltas) in waiting {
-            for delta in &*deltas {
-                let Some(table) = tables.iter().position(|spec| spec.name == delta.table) else { continue };
-                for part in delta.partitions.iter().filter(|part| partitions.contains(&part.partition.0)) {
-                    task.load_committed(table, part.partition, &part.cells, epoch);
+        for delta in waiting {
+            for changes in delta.tables() {
+                let Some(table) = tables.iter().position(|spec| spec.name == changes.table) else { continue };
+                for part in changes.partitions.iter().filter(|part| partitions.contains(&part.partition.0)) {
+                    task.load_committed(table, part.partition, &part.cells, delta.epoch);
                 }
             }
         }
@@ -367,10 +373,15 @@ impl StateStore {
     pub fn memory(&self) -> MemoryUse {
         MemoryUse {
             tables_bytes: self.shared.tables_bytes.load(Ordering::Relaxed),
-            backlog_bytes: self.shared.backlog_bytes.load(Ordering::Relaxed),
+            backlog_bytes: self.shared.committed.bytes(),
             redb_cache_bytes: self.shared.redb_cache_bytes,
             budget_bytes: self.shared.memory_bytes,
         }
+    }
+
+    /// The committed epochs, to read them.
+    pub fn epochs(&self) -> Epochs {
+        Epochs(self.shared.clone())
     }
 
     /// The processor time that feeding redb has taken.

@@ -1,15 +1,17 @@
 //! The tables of one task in memory, as its owner writes them and everyone reads them.
 //!
 //! One lock a task covers all its tables. Hashing, allocation and the freeing of what was replaced happen outside it, and it is never held across I/O. What memory does
-//! not hold is read from redb, unless the tables are known to be complete.
+//! not hold is read from redb, unless the tables are known to be complete. A table that can be scanned has an index of its keys in memory, in their order; only
+//! keys that come and go touch it. Reading as of an epoch, and scanning, are in `read`.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 
-use super::map::{PartitionMap, SlotHash, Sweep, memory_of};
+use super::map::{PartitionMap, SlotHash, Sweep, memory_in_order, memory_of};
 use super::redb::Snapshot;
 use super::store::Shared;
 use super::{StateError, TablesError};
@@ -18,7 +20,7 @@ use crate::epoch::entry::{Cell, PartitionDelta, TableDelta, TableName};
 use crate::key::{KeyHash, Partition};
 use crate::record::Column;
 
-/// The places that one call of [`TaskTables::maintain`] walks over: about half a millisecond under the lock.
+/// The places that one call of [`TaskTables::maintain`] walks over: about half a millisecond under the lock, twice that where keys are taken out of an order.
 const SWEEP_SLICE_PLACES: usize = 4096;
 /// Tombstones are swept when there are at least this many, and they are a quarter of all cells.
 const SWEEP_TOMBSTONES_MIN: usize = 1024;
@@ -30,6 +32,8 @@ pub struct TableSpec {
     pub name: TableName,
     /// The version of its values' encoding that the component declares.
     pub schema_version: u32,
+    /// Whether it can be scanned as it is now.
+    pub ordered: bool,
 }
 
 /// How memory stands against its budget.
@@ -59,22 +63,28 @@ pub struct Write<'a> {
 /// Any thread may read; one owner calls [`TaskTables::apply`], [`TaskTables::seal`] and [`TaskTables::maintain`].
 #[derive(Debug)]
 pub struct TaskTables {
-    shared: Arc<Shared>,
-    range: Range<u16>,
-    specs: Vec<TableSpec>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) range: Range<u16>,
+    pub(super) specs: Vec<TableSpec>,
+    /// Whether any table can be scanned.
+    has_order: bool,
     bytes: AtomicU64,
-    locked: RwLock<Maps>,
+    pub(super) locked: RwLock<Maps>,
 }
 
 /// What the lock covers.
 #[derive(Debug)]
-struct Maps {
+pub(super) struct Maps {
     /// Table by table, partition by partition.
-    maps: Vec<PartitionMap>,
+    pub maps: Vec<PartitionMap>,
+    /// Table by table, the keys in memory, tombstones included; `None` for tables that cannot be scanned.
+    pub orders: Vec<Option<BTreeSet<Box<[u8]>>>>,
     /// The open epoch.
     open: Epoch,
     /// Whether what is not in memory does not exist.
-    complete: bool,
+    pub complete: bool,
+    /// No tombstone of a later epoch was ever evicted: what is not in complete tables did not exist as of this epoch either.
+    pub forgotten: Epoch,
     /// Batches applied so far. What was read from redb is kept only if this has not moved meanwhile: it may be out of date otherwise.
     applied: u64,
     /// Where the sweep stands: a map and a place in it.
@@ -83,9 +93,9 @@ struct Maps {
 
 /// Where a key belongs.
 #[derive(Debug, Clone, Copy)]
-struct Place {
-    map: u32,
-    hash: SlotHash,
+pub(super) struct Place {
+    pub map: u32,
+    pub hash: SlotHash,
 }
 
 impl TaskTables {
@@ -93,8 +103,10 @@ impl TaskTables {
     pub(super) fn new(shared: Arc<Shared>, range: Range<u16>, specs: Vec<TableSpec>, open: Epoch) -> Self {
         let count = specs.len() * range.len();
         let maps = std::iter::repeat_with(PartitionMap::default).take(count).collect();
-        let locked = RwLock::new(Maps { maps, open, complete: true, applied: 0, hand: (0, 0) });
-        Self { shared, range, specs, bytes: AtomicU64::new(0), locked }
+        let orders = specs.iter().map(|spec| spec.ordered.then(BTreeSet::new)).collect();
+        let locked = RwLock::new(Maps { maps, orders, open, complete: true, forgotten: 0, applied: 0, hand: (0, 0) });
+        let has_order = specs.iter().any(|spec| spec.ordered);
+        Self { shared, range, specs, has_order, bytes: AtomicU64::new(0), locked }
     }
 
     /// Adds what redb holds, until three quarters of the budget are used; what is left out is read when it is asked for.
@@ -105,8 +117,8 @@ impl TaskTables {
             let (start, mut added) = (self.range.start, 0);
             let is_whole = snapshot.scan(&spec.name, self.range.clone(), |partition, cell| {
                 let place = table * partitions + usize::from(partition.0 - start);
-                let bytes = memory_of(&cell);
-                maps.maps[place].insert_clean(SlotHash::of(KeyHash::of(cell.key())), cell);
+                let bytes = memory_of(&cell) + maps.put_in_order(table, cell.key());
+                maps.maps[place].insert_clean(SlotHash::of(KeyHash::of(cell.key())), cell, snapshot.through());
                 shared.grow_tables(bytes, 0);
                 added += bytes;
                 shared.used() <= shared.budget() / 4 * 3
@@ -120,12 +132,15 @@ impl TaskTables {
     /// Adds the changes of a committed epoch that redb may lack. Epochs come in their order.
     pub(super) fn load_committed(&mut self, table: usize, partition: Partition, cells: &[Cell], epoch: Epoch) {
         let place = self.place_in(table, partition, KeyHash(0)).map as usize;
-        let map = &mut self.locked.get_mut().maps[place];
+        let maps = self.locked.get_mut();
         let (mut added, mut freed) = (0, 0);
         for cell in cells {
             let hash = SlotHash::of(KeyHash::of(cell.key()));
             added += memory_of(cell);
-            freed += map.insert_committed(hash, cell.clone(), epoch).as_ref().map_or(0, memory_of);
+            match maps.maps[place].insert_committed(hash, cell.clone(), epoch) {
+                Some(replaced) => freed += memory_of(&replaced),
+                None => added += maps.put_in_order(table, cell.key()),
+            }
         }
         self.grow(added, freed);
     }
@@ -133,6 +148,11 @@ impl TaskTables {
     /// The open epoch: the one that [`TaskTables::seal`] will close.
     pub fn epoch(&self) -> Epoch {
         self.locked.read().open
+    }
+
+    /// The tables, in the order of their numbers.
+    pub fn specs(&self) -> &[TableSpec] {
+        &self.specs
     }
 
     /// Whether `key` is in one of the task's partitions.
@@ -200,8 +220,9 @@ impl TaskTables {
         let mut maps = self.locked.write();
         let is_current = maps.applied == applied;
         for (index, cell) in missing.into_iter().zip(fetched) {
-            if is_current && maps.maps[places[index].map as usize].insert_clean(places[index].hash, cell.clone()) {
-                added += memory_of(&cell);
+            let Place { map, hash } = places[index];
+            if is_current && maps.maps[map as usize].insert_clean(hash, cell.clone(), snapshot.through()) {
+                added += memory_of(&cell) + maps.put_in_order(table, cell.key());
             }
             cells[index] = Some(cell);
         }
@@ -245,8 +266,13 @@ impl TaskTables {
                 continue;
             }
             added += memory_of(&cell);
+            let named = self.has_order.then(|| cell.clone());
             *slot = map.write(place.hash, cell, open);
-            freed += slot.as_ref().map_or(0, memory_of);
+            match (&slot, named) {
+                (Some(replaced), _) => freed += memory_of(replaced),
+                (None, Some(new)) => added += maps.put_in_order(place.map as usize / self.range.len(), new.key()),
+                (None, None) => {}
+            }
         }
         maps.applied += 1;
         drop(maps);
@@ -318,14 +344,21 @@ impl TaskTables {
         let durable = self.shared.durable();
         let mut evicted = Vec::new();
         let mut maps = self.locked.write();
-        let Maps { maps: all, complete, hand, .. } = &mut *maps;
-        let mut steps = SWEEP_SLICE_PLACES;
+        let Maps { maps: all, orders, complete, forgotten, hand, .. } = &mut *maps;
+        let (mut steps, mut freed) = (SWEEP_SLICE_PLACES, 0);
         for _ in 0..=all.len() {
             let Some(map) = all.get_mut(hand.0) else {
                 *hand = (0, 0);
                 continue;
             };
+            let before = evicted.len();
             let end = map.sweep(hand.1, steps, durable, sweep, &mut evicted);
+            if let Some(order) = &mut orders[hand.0 / self.range.len()] {
+                for cell in &evicted[before..] {
+                    order.remove(cell.key());
+                    freed += memory_in_order(cell.key());
+                }
+            }
             steps -= end.saturating_sub(hand.1);
             *hand = if end >= map.places() { (hand.0 + 1, 0) } else { (hand.0, end) };
             if steps == 0 {
@@ -333,8 +366,11 @@ impl TaskTables {
             }
         }
         *complete &= !evicted.iter().any(Cell::is_present);
+        if evicted.iter().any(|cell| !cell.is_present()) {
+            *forgotten = durable.max(*forgotten);
+        }
         drop(maps);
-        self.grow(0, evicted.iter().map(memory_of).sum());
+        self.grow(0, freed + evicted.iter().map(memory_of).sum::<u64>());
     }
 
     /// The memory that the tables use, in bytes.
@@ -358,12 +394,12 @@ impl TaskTables {
         keys.iter().enumerate().map(|(index, key)| self.place(table, key, index)).collect()
     }
 
-    fn check_table(&self, table: usize) -> Result<(), TablesError> {
+    pub(super) fn check_table(&self, table: usize) -> Result<(), TablesError> {
         let tables = self.specs.len();
         if table < tables { Ok(()) } else { Err(TablesError::UnknownTable { table, tables }) }
     }
 
-    fn place(&self, table: usize, key: &[u8], index: usize) -> Result<Place, TablesError> {
+    pub(super) fn place(&self, table: usize, key: &[u8], index: usize) -> Result<Place, TablesError> {
         let hash = KeyHash::of(key);
         let partition = hash.partition(self.shared.partitions());
         if !self.range.contains(&partition.0) {
@@ -377,7 +413,7 @@ impl TaskTables {
         Place { map: map as u32, hash: SlotHash::of(hash) }
     }
 
-    fn partition_of(&self, place: Place) -> Partition {
+    pub(super) fn partition_of(&self, place: Place) -> Partition {
         Partition(self.range.start + (place.map as usize % self.range.len()) as u16)
     }
 
@@ -394,7 +430,13 @@ impl Drop for TaskTables {
 }
 
 impl Maps {
-    fn get(&self, place: Place, key: &[u8]) -> Option<&Cell> {
+    pub(super) fn get(&self, place: Place, key: &[u8]) -> Option<&Cell> {
         self.maps[place.map as usize].get(place.hash, key)
+    }
+
+    /// Adds a key that is new in memory to its table's order, if it has one; returns the memory that this takes.
+    fn put_in_order(&mut self, table: usize, key: &[u8]) -> u64 {
+        let is_added = self.orders[table].as_mut().is_some_and(|order| order.insert(key.into()));
+        if is_added { memory_in_order(key) } else { 0 }
     }
 }

@@ -80,7 +80,7 @@ impl Job {
             writers.insert(name.to_owned(), sink.writer(last_of(name)).map_err(failed)?);
             sinks.insert(name.to_owned(), sink);
         }
-        let spec = [TableSpec { name: "count/counts".into(), schema_version: 1 }];
+        let spec = [TableSpec { name: "count/counts".into(), schema_version: 1, ordered: false }];
         let half = PARTITIONS / 2;
         let tasks = [0..half, half..PARTITIONS].map(|range| opened.store.open_task(range, &spec));
         let tasks = tasks.into_iter().collect::<Result<_, _>>()?;

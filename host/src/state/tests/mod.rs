@@ -2,6 +2,7 @@
 
 mod crash;
 mod damage;
+mod epochs;
 mod model;
 mod offline;
 mod restart;
@@ -44,7 +45,7 @@ impl Job {
 
     fn open_in(directory: &Path, disk: Arc<dyn Disk>, options: OpenOptions) -> Result<Self, StateError> {
         let opened = StateStore::open(directory, disk, &serde_json::json!({ "name": "test" }), options)?;
-        let spec = [TableSpec { name: "operator/table".into(), schema_version: 1 }];
+        let spec = [TableSpec { name: "operator/table".into(), schema_version: 1, ordered: true }];
         let half = PARTITIONS / 2;
         let tasks = [0..half, half..PARTITIONS];
         let tasks = tasks.into_iter().map(|range| opened.store.open_task(range, &spec)).collect::<Result<_, _>>()?;

@@ -1,0 +1,87 @@
+//! Looking up keys: to each owner its part, and the answers back in the caller's numbering.
+
+use super::{Consistency, Directory, LookupError, Moment, TableId};
+use crate::record::Column;
+use crate::state::{StateError, TablesError, TaskTables};
+
+impl Directory {
+    /// Calls `found` with the index and value of every one of `keys`: the keys of one owner in their order, owner by owner. The part of one owner sees whole batches.
+    ///
+    /// `found` may run under the owner's lock: it must only copy.
+    ///
+    /// # Errors
+    /// [`LookupError::Gone`] for an epoch that cannot be read; or when state on disk cannot be read, where `found` may have been called for some keys.
+    pub fn get_many(
+        &self,
+        table: TableId,
+        keys: &Column,
+        consistency: Consistency,
+        found: &mut dyn FnMut(usize, Option<&[u8]>),
+    ) -> Result<(), LookupError> {
+        self.get_many_at(table, keys, &self.moment(consistency)?, found)
+    }
+
+    /// As [`Directory::get_many`], at a moment that several lookups share.
+    ///
+    /// # Errors
+    /// When state on disk cannot be read; `found` may have been called for some keys then.
+    pub fn get_many_at(
+        &self,
+        table: TableId,
+        keys: &Column,
+        moment: &Moment,
+        found: &mut dyn FnMut(usize, Option<&[u8]>),
+    ) -> Result<(), LookupError> {
+        let operator = &self.operators[table.operator];
+        if let [only] = operator.tasks.as_slice() {
+            return Ok(get_from(only, table, keys, moment, found)?);
+        }
+        let mut parts: Vec<(Column, Vec<usize>)> = operator.tasks.iter().map(|_| Default::default()).collect();
+        for (index, key) in keys.iter().enumerate() {
+            let (part, places) = &mut parts[operator.owner(key)];
+            part.push(key);
+            places.push(index);
+        }
+        for (task, (part, places)) in operator.tasks.iter().zip(&parts) {
+            if !part.is_empty() {
+                get_from(task, table, part, moment, &mut |index, value| found(places[index], value))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The value of one key.
+    ///
+    /// # Errors
+    /// As [`Directory::get_many_at`].
+    pub fn get_at(&self, table: TableId, key: &[u8], moment: &Moment) -> Result<Option<Vec<u8>>, LookupError> {
+        let keys: Column = [key].into_iter().collect();
+        let mut value = None;
+        self.get_many_at(table, &keys, moment, &mut |_, found| value = found.map(<[u8]>::to_vec))?;
+        Ok(value)
+    }
+
+    /// How many keys of a table have a value, as of a committed epoch; `None` for the present, of which there is no count. It looks at every key that has changed since redb was fed last.
+    ///
+    /// # Errors
+    /// When redb cannot be read.
+    pub fn count_at(&self, table: TableId, moment: &Moment) -> Result<Option<u64>, LookupError> {
+        let operator = &self.operators[table.operator];
+        let (Some(view), Some(task)) = (&moment.0, operator.tasks.first()) else { return Ok(None) };
+        let counted = view.count(&task.specs()[table.table].name);
+        Ok(Some(counted.map_err(|error: StateError| TablesError::State(Box::new(error)))?))
+    }
+}
+
+fn get_from(
+    task: &TaskTables,
+    table: TableId,
+    keys: &Column,
+    moment: &Moment,
+    found: &mut dyn FnMut(usize, Option<&[u8]>),
+) -> Result<(), TablesError> {
+    match &moment.0 {
+        None => task.with_values(table.table, keys, found),
+        Some(view) => task.with_values_at(table.table, keys, view, found),
+    }
+}

@@ -1,0 +1,77 @@
+//! Scanning ranges of keys: the pages of all owners, merged into one.
+
+use super::{Consistency, Directory, LookupError, Moment, TableId};
+use crate::epoch::entry::Cell;
+use crate::record::Column;
+
+/// A part of a scan.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Page {
+    /// The keys, ascending by their bytes.
+    pub keys: Column,
+    /// Their values.
+    pub values: Column,
+    /// Where the next page begins; `None` when this was the last. A page that is not the last may have fewer items than were asked for, or none.
+    pub next: Option<Vec<u8>>,
+}
+
+impl Directory {
+    /// The keys from `from` to before `to` with their values, merged over partitions and tasks: at most `limit`, and at most [`crate::state::PAGE_ITEMS_MAX`].
+    ///
+    /// # Errors
+    /// [`LookupError::NotOrdered`] for a table that is not declared ordered, [`LookupError::Gone`] for an epoch that cannot be read; or when state on disk cannot be read.
+    pub fn scan(
+        &self,
+        table: TableId,
+        from: &[u8],
+        to: Option<&[u8]>,
+        limit: usize,
+        consistency: Consistency,
+    ) -> Result<Page, LookupError> {
+        if !self.is_ordered(table) {
+            return Err(LookupError::NotOrdered { table: self.name(table) });
+        }
+        self.scan_at(table, from, to, limit, &self.moment(consistency)?)
+    }
+
+    /// As [`Directory::scan`], at a moment that several lookups share. As of committed epochs it lists any table, ordered or not: redb has an order, and the changes since are
+    /// sorted for it once an epoch.
+    ///
+    /// # Errors
+    /// As [`Directory::scan`].
+    pub fn scan_at(
+        &self,
+        table: TableId,
+        from: &[u8],
+        to: Option<&[u8]>,
+        limit: usize,
+        moment: &Moment,
+    ) -> Result<Page, LookupError> {
+        let (mut cells, mut end): (Vec<Cell>, Option<Vec<u8>>) = (Vec::new(), None);
+        for task in &self.operators[table.operator].tasks {
+            let slice = task.scan(table.table, from, to, limit, moment.0.as_ref())?;
+            cells.extend(slice.cells);
+            end = match (end, slice.next) {
+                (Some(end), Some(next)) => Some(end.min(next)),
+                (end, next) => end.or(next),
+            };
+        }
+        // Each owner's cells are in order, and none of them has said anything yet of keys from `end` on.
+        cells.sort_by(|a, b| a.key().cmp(b.key()));
+        if let Some(end) = &end {
+            cells.truncate(cells.partition_point(|cell| cell.key() < end.as_slice()));
+        }
+        if cells.len() > limit {
+            end = Some(cells[limit].key().to_vec());
+            cells.truncate(limit);
+        }
+        let keys = cells.iter().map(Cell::key).collect();
+        let values = cells.iter().map(|cell| cell.value().unwrap_or_default()).collect();
+        Ok(Page { keys, values, next: end })
+    }
+
+    fn name(&self, table: TableId) -> String {
+        let operator = &self.operators[table.operator];
+        format!("{}.{}", operator.operator, operator.tables[table.table])
+    }
+}

@@ -1,0 +1,235 @@
+//! The tables that an operator uses beside its own, as its tasks reach them: lookups through the [`Directory`], updates and sends through the mailboxes of
+//! the tasks that own them.
+
+use std::sync::Arc;
+
+use super::{Asked, Mailbox, Message, TaskUpdates};
+use crate::key::KeyHash;
+use crate::lookup::{self, Directory, TableId};
+use crate::plugin::{Consistency, LookupError, OtherTables, Outcomes, Page, TableUpdates, Use};
+use crate::record::{Batch, BatchSize, Column};
+use crate::state::update::{Operands, Updates};
+use crate::task::flow::Flow;
+
+/// A table that an operator uses.
+pub struct UsedTable {
+    /// The table, in the directory.
+    pub id: TableId,
+    /// The operator that owns it, by its place in the graph.
+    pub owner: usize,
+    /// The table, by its place among its owner's.
+    pub table: usize,
+    /// The owner's tasks.
+    pub tasks: Arc<[Mailbox]>,
+    /// The task of each partition.
+    pub owners: Arc<[u16]>,
+}
+
+/// The tables that an operator uses.
+pub struct Others {
+    directory: Arc<Directory>,
+    tables: Vec<UsedTable>,
+    uses: Arc<[Use]>,
+}
+
+/// What one call's updates come to for the task that made them.
+pub struct OwnPart {
+    /// The table, by its place among the task's own.
+    pub table: usize,
+    /// The changes of keys that the task owns.
+    pub updates: Updates,
+    /// Where their outcomes go.
+    pub outcomes: Option<Outcomes>,
+}
+
+impl Others {
+    /// The tables of `directory` that an operator uses; `uses` says what it calls them and may do, in the order of `tables`.
+    pub fn new(directory: Arc<Directory>, tables: Vec<UsedTable>, uses: Arc<[Use]>) -> Self {
+        Self { directory, tables, uses }
+    }
+
+    /// What the function calls the tables, and what it may do with them.
+    pub fn uses(&self) -> Arc<[Use]> {
+        Arc::clone(&self.uses)
+    }
+
+    /// Sends updates to the tasks that own their keys, each counted in `flow`. What is `own`'s, given as operator and task, is handed back: it is a write
+    /// of the task's own state.
+    pub fn send_updates(&self, updates: TableUpdates, own: (usize, usize), me: &Mailbox, flow: &Flow) -> Option<OwnPart> {
+        let used = &self.tables[updates.table];
+        let mut own_part = None;
+        for (task, updates, outcomes) in split_updates(updates.updates, updates.outcomes, used) {
+            if (used.owner, task) == own {
+                own_part = Some(OwnPart { table: used.table, updates, outcomes });
+                continue;
+            }
+            let asked =
+                outcomes.map(|Outcomes { port, records }| Asked { port, records, to: Mailbox::clone(me) });
+            let (records, bytes) = size_of_updates(&updates);
+            post(&used.tasks[task], Message::Updates(TaskUpdates { table: used.table, updates, asked }), records, bytes, flow);
+        }
+        own_part
+    }
+
+    /// Sends records to the function that owns a table: each to the task of its key.
+    pub fn send(&self, table: usize, batch: Batch, flow: &Flow) {
+        let used = &self.tables[table];
+        for (task, part) in split_records(batch, used).into_iter().enumerate() {
+            if !part.is_empty() {
+                let (records, bytes) = (part.len() as u64, part.byte_len() as u64);
+                post(&used.tasks[task], Message::Looped(Arc::new(part)), records, bytes, flow);
+            }
+        }
+    }
+}
+
+/// Counts a message and puts it into a mailbox.
+pub(super) fn post(to: &Mailbox, message: Message, records: u64, bytes: u64, flow: &Flow) {
+    flow.add(records, bytes);
+    // A task that has ended has reported why already; the message is then void with its epoch.
+    if to.send(message).is_err() {
+        flow.remove(records, bytes);
+    }
+}
+
+/// What the flow counts for updates: one record each, and their bytes.
+pub(super) fn size_of_updates(updates: &Updates) -> (u64, u64) {
+    let bytes = updates.keys.bytes().len() + updates.operands.items.bytes().len() + updates.expected.items.bytes().len();
+    (updates.keys.len() as u64, bytes as u64)
+}
+
+impl UsedTable {
+    fn owner_of(&self, key: &[u8]) -> usize {
+        let partition = KeyHash::of(key).partition(self.owners.len() as u16);
+        usize::from(self.owners[usize::from(partition.0)])
+    }
+}
+
+/// Updates by the task that owns their keys; each keeps its place among those that go to the same task.
+fn split_updates(
+    updates: Updates,
+    outcomes: Option<Outcomes>,
+    used: &UsedTable,
+) -> Vec<(usize, Updates, Option<Outcomes>)> {
+    if used.tasks.len() == 1 {
+        return vec![(0, updates, outcomes)];
+    }
+    let mut places: Vec<Vec<usize>> = vec![Vec::new(); used.tasks.len()];
+    for (index, key) in updates.keys.iter().enumerate() {
+        places[used.owner_of(key)].push(index);
+    }
+    let part = |(task, places): (usize, Vec<usize>)| {
+        let part = Updates {
+            op: updates.op,
+            keys: pick(&updates.keys, &places),
+            operands: pick_operands(&updates.operands, &places),
+            expected: pick_operands(&updates.expected, &places),
+        };
+        let outcomes = outcomes.as_ref().map(|Outcomes { port, records }| Outcomes {
+            port: *port,
+            records: Batch {
+                keys: pick(&records.keys, &places),
+                values: pick(&records.values, &places),
+                times: places.iter().map(|&place| records.times[place]).collect(),
+            },
+        });
+        (task, part, outcomes)
+    };
+    places.into_iter().enumerate().filter(|(_, places)| !places.is_empty()).map(part).collect()
+}
+
+fn split_records(batch: Batch, used: &UsedTable) -> Vec<Batch> {
+    let tasks = used.tasks.len();
+    if tasks == 1 {
+        return vec![batch];
+    }
+    let size = BatchSize::of(&batch).part(tasks);
+    let mut parts: Vec<Batch> = (0..tasks).map(|_| size.empty_batch()).collect();
+    for index in 0..batch.len() {
+        let key = batch.keys.get(index);
+        parts[used.owner_of(key)].push(key, batch.values.get(index), batch.times[index]);
+    }
+    parts
+}
+
+fn pick(column: &Column, places: &[usize]) -> Column {
+    places.iter().map(|&place| column.get(place)).collect()
+}
+
+/// Operands that an operation does not have stay none.
+fn pick_operands(operands: &Operands, places: &[usize]) -> Operands {
+    let items = if operands.items.is_empty() { Column::default() } else { pick(&operands.items, places) };
+    let present =
+        if operands.present.is_empty() { Vec::new() } else { places.iter().map(|&place| operands.present[place]).collect() };
+    Operands { items, present }
+}
+
+impl OtherTables for Others {
+    fn get_many(
+        &self,
+        table: usize,
+        keys: &Column,
+        consistency: Consistency,
+        found: &mut dyn FnMut(usize, Option<&[u8]>),
+    ) -> Result<(), LookupError> {
+        self.directory.get_many(self.tables[table].id, keys, consistency, found).map_err(told)
+    }
+
+    fn scan(
+        &self,
+        _table: usize,
+        _from: &[u8],
+        _to: Option<&[u8]>,
+        _limit: usize,
+        _consistency: Consistency,
+    ) -> Result<Page, LookupError> {
+        Err(LookupError::NotAllowed("this table cannot be scanned".to_owned()))
+    }
+}
+
+fn told(error: lookup::LookupError) -> LookupError {
+    LookupError::Host(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::update::Op;
+
+    fn used(tasks: usize) -> UsedTable {
+        let mailboxes: Vec<Mailbox> = (0..tasks).map(|_| tokio::sync::mpsc::unbounded_channel().0).collect();
+        let owners: Vec<u16> = (0..16).map(|partition| (partition * tasks / 16) as u16).collect();
+        UsedTable { id: TableId::default(), owner: 0, table: 0, tasks: mailboxes.into(), owners: owners.into() }
+    }
+
+    #[test]
+    fn updates_go_to_the_owners_of_their_keys_in_order_and_none_is_lost() {
+        let used = used(3);
+        let keys: Vec<String> = (0..200).map(|number| format!("k{}", number % 70)).collect();
+        let operands: Vec<String> = (0..200).map(|number| number.to_string()).collect();
+        let column = |items: &[String]| items.iter().map(String::as_bytes).collect::<Column>();
+        let updates = Updates {
+            op: Op::Put,
+            keys: column(&keys),
+            operands: Operands { items: column(&operands), present: Vec::new() },
+            expected: Operands::default(),
+        };
+        let records = Batch { keys: column(&keys), values: column(&operands), times: (0..200).collect() };
+        let parts = split_updates(updates, Some(Outcomes { port: 1, records }), &used);
+        let mut seen = 0;
+        for (task, part, outcomes) in parts {
+            let outcomes = outcomes.unwrap().records;
+            let order: Vec<i64> = outcomes.times.clone();
+            assert!(order.is_sorted());
+            for index in 0..part.keys.len() {
+                let original = order[index] as usize;
+                assert_eq!(used.owner_of(part.keys.get(index)), task);
+                assert_eq!(part.keys.get(index), keys[original].as_bytes());
+                assert_eq!(part.operands.get(index), Some(operands[original].as_bytes()));
+                assert_eq!(outcomes.keys.get(index), keys[original].as_bytes());
+                seen += 1;
+            }
+        }
+        assert_eq!(seen, 200);
+    }
+}
