@@ -19,6 +19,8 @@ pub struct OperatorMeters {
     pub calls: Counter,
     /// Calls that failed and were undone.
     pub failures: Counter,
+    /// Updates of its tables by other tasks and operators, those included that did not fit.
+    pub updates: Counter,
     /// Records refused.
     pub refused: Arc<Counter>,
     /// What the function counts and gauges by itself.

@@ -29,6 +29,8 @@
 //!   columns over all changes, in that order: lengths of keys (4 bytes each); lengths of values (4 bytes each, 2³² − 1 for a tombstone);
 //!   the bytes, each key with its value behind it.
 
+mod carried;
+
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -49,6 +51,7 @@ const DIGEST_BYTES: usize = 16;
 const SECTION_HEADER_BYTES: u64 = 16;
 const FACTS: u32 = 1;
 const CHANGES: u32 = 2;
+const CARRIED: u32 = 3;
 const REQUIRED: u32 = 1;
 const TOMBSTONE: u32 = u32::MAX;
 const WRITE_BUFFER_BYTES: usize = 256 << 10;
@@ -96,11 +99,12 @@ pub(super) fn encode(out: &mut dyn Write, job: JobId, previous: Digest, entry: &
         finished: entry.finished,
         totals: Cow::Borrowed(&entry.totals),
     })?;
-    let sections = 1 + entry.deltas.len() as u64;
+    let sections = 1 + (entry.deltas.len() + entry.carried.len()) as u64;
     let length = HEADER_BYTES as u64
         + sections * SECTION_HEADER_BYTES
         + facts.len() as u64
         + entry.deltas.iter().map(changes_length).sum::<u64>()
+        + entry.carried.iter().map(carried::length).sum::<u64>()
         + DIGEST_BYTES as u64;
     let section_count = u32::try_from(sections).map_err(|_| too_large("sections"))?;
 
@@ -118,6 +122,10 @@ pub(super) fn encode(out: &mut dyn Write, job: JobId, previous: Digest, entry: &
     for delta in &entry.deltas {
         writer.section(CHANGES, changes_length(delta))?;
         encode_changes(&mut writer, delta)?;
+    }
+    for carried in &entry.carried {
+        writer.section(CARRIED, carried::length(carried))?;
+        carried::encode(&mut writer, carried)?;
     }
     Ok((writer.finish()?, length))
 }
@@ -254,6 +262,7 @@ fn decode_sections(mut rest: Cursor<'_>, sections: u32, epoch: Epoch, attempt: A
         match tag {
             FACTS if facts.is_some() => return Err(invalid("it has two sections of facts")),
             FACTS => facts = Some(serde_json::from_slice(content).map_err(|error| invalid_facts(&error))?),
+            CARRIED => entry.carried.push(carried::decode(Cursor(content))?),
             CHANGES => entry.deltas.push(decode_changes(Cursor(content))?),
             _ if flags & REQUIRED == 0 => {}
             _ => return Err(invalid("it has a section that this program does not know")),
@@ -360,9 +369,13 @@ impl<'a> Cursor<'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use proptest::prelude::*;
 
+    use super::super::entry::Carried;
     use super::*;
+    use crate::record::Batch;
 
     fn encoded(entry: &Entry) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -384,6 +397,7 @@ mod tests {
             epoch: 5,
             attempt: 2,
             deltas: vec![TableDelta { table: "stats/counts".into(), schema_version: 7, partitions }],
+            carried: Vec::new(),
             positions: [("bids".into(), [("0".into(), Position(serde_json::json!({ "offset": 17 })))].into())].into(),
             sinks: [("out".into(), SinkSeal::default())].into(),
             published: 4,
@@ -414,8 +428,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_entry_comes_back_as_it_was(deltas in deltas(), epoch: u64, attempt: u64) {
-            let entry = Entry { epoch, attempt, deltas, ..example() };
+        fn an_entry_comes_back_as_it_was(
+            deltas in deltas(),
+            carried in prop::collection::vec(("[a-z]{1,6}", prop::collection::vec((".{0,5}", ".{0,5}", any::<i64>()), 0..4)), 0..3),
+            epoch: u64,
+            attempt: u64,
+        ) {
+            let carried = carried.into_iter().map(|(operator, records)| {
+                let mut batch = Batch::default();
+                records.iter().for_each(|(key, value, time)| batch.push(key.as_bytes(), value.as_bytes(), *time));
+                Carried { operator: operator.into(), batch: Arc::new(batch) }
+            }).collect();
+            let entry = Entry { epoch, attempt, deltas, carried, ..example() };
             let decoded = decode(&encoded(&entry)).unwrap();
             prop_assert_eq!(decoded.entry, entry);
             prop_assert_eq!((decoded.job, decoded.previous), (JobId(3), Digest(4)));

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Attempt, Epoch};
 use crate::key::Partition;
+use crate::record::Batch;
 
 /// A table of the job: `operator/table`.
 pub type TableName = Arc<str>;
@@ -166,6 +167,15 @@ pub struct SinkSeal {
     pub exactly_once: bool,
 }
 
+/// Records that came by a loop and were not begun in the epoch: the first that their operator works on in the next one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Carried {
+    /// The operator whose tasks they wait for.
+    pub operator: Arc<str>,
+    /// The records, in the order of one task's mailbox.
+    pub batch: Arc<Batch>,
+}
+
 /// Everything that one epoch makes durable.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Entry {
@@ -175,6 +185,8 @@ pub struct Entry {
     pub attempt: Attempt,
     /// The sealed sets of all tasks.
     pub deltas: Vec<TableDelta>,
+    /// What is carried over into the next epoch, task by task, each task's in its order.
+    pub carried: Vec<Carried>,
     /// The position of every split, by `source` and split name.
     pub positions: BTreeMap<String, BTreeMap<String, Position>>,
     /// What each sink handed over, by name.

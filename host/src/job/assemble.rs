@@ -82,6 +82,7 @@ async fn run_with(
     let (mut wiring, mailboxes) = Wiring::new(manifest, graph, &plan, Arc::clone(&flow), Arc::clone(&meters));
     start_sinks(mailboxes, &sinks, last.as_ref(), &flow, &failed)?;
     let (tasks, _directory) = wiring.tasks(&functions, &store)?;
+    wiring.post_carried(last.as_ref().map_or(&[], |entry| &entry.carried))?;
     let workers = Workers::start(tasks, &failed).await?;
     let sources = open_sources(loaded, graph, last.as_ref(), &wiring)?;
     let splits = Arc::new(Splits::new(sources.clone(), Arc::clone(&flow), Arc::clone(&meters), started)?);
@@ -98,13 +99,14 @@ async fn run_with(
         splits: Arc::clone(&splits),
         sources,
         tasks: wiring.mailboxes(),
+        operators: wiring.operators_of_tasks(),
         sinks: wiring.sinks(),
         store: Arc::clone(&store),
         to_commit,
         meters,
         totals_before: last.as_ref().map(|entry| entry.totals.clone()).unwrap_or_default(),
         pending: 0,
-        admitted_at_seal: 0,
+        moved_at_seal: 0,
         has_open_output: last.as_ref().is_some_and(|entry| entry.sinks.values().any(|seal| seal.open.is_some())),
         finished: last.as_ref().is_some_and(|entry| entry.finished),
     };

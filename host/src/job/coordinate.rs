@@ -13,7 +13,7 @@ use super::read::{SourceSetup, Splits};
 use super::stop::Stop;
 use super::{Ended, JobError, Meters};
 use crate::connector::ConnectorError;
-use crate::epoch::entry::{Entry, SinkSeal, TableDelta};
+use crate::epoch::entry::{Carried, Entry, SinkSeal, TableDelta};
 use crate::epoch::{Attempt, Epoch};
 use crate::state::{Pressure, StateStore};
 use crate::task::flow::Flow;
@@ -27,6 +27,9 @@ const DISCOVER_EVERY: Duration = Duration::from_secs(1);
 
 /// How long the reason of a thread that is gone is waited for.
 const REASON_WAIT: Duration = Duration::from_secs(1);
+
+/// The most bytes that loops may carry over from one epoch to the next.
+const CARRIED_BYTES_MAX: u64 = 256 << 20;
 
 /// When to seal.
 #[derive(Debug, Clone, Copy)]
@@ -57,6 +60,8 @@ pub(super) struct Coordinator {
     pub(super) splits: Arc<Splits>,
     pub(super) sources: Vec<Arc<SourceSetup>>,
     pub(super) tasks: Vec<Mailbox>,
+    /// The operator of each task.
+    pub(super) operators: Vec<Arc<str>>,
     pub(super) sinks: BTreeMap<String, SinkHandle>,
     pub(super) store: Arc<StateStore>,
     pub(super) to_commit: std::sync::mpsc::Sender<Sealed>,
@@ -65,8 +70,8 @@ pub(super) struct Coordinator {
     pub(super) totals_before: BTreeMap<String, u64>,
     /// Sealed epochs that are not committed yet: 0 or 1.
     pub(super) pending: u32,
-    /// Records admitted when the last epoch was sealed.
-    pub(super) admitted_at_seal: u64,
+    /// What [`Flow::moved`] was when the last epoch was sealed.
+    pub(super) moved_at_seal: u64,
     /// Whether a sink holds a file open over epochs: it is completed at a seal, also when nothing more is admitted.
     pub(super) has_open_output: bool,
     /// Whether the last sealed epoch says that all input has ended.
@@ -91,7 +96,7 @@ impl Coordinator {
     }
 
     async fn drive(&mut self, events: &mut Events) -> Result<Ended, JobError> {
-        self.flow.open();
+        self.reopen();
         let mut look = tokio::time::interval(LOOK_EVERY);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let (mut last_seal, mut last_discovery, mut late) = (Instant::now(), Instant::now(), false);
@@ -99,13 +104,14 @@ impl Coordinator {
             tokio::select! {
                 Some(error) = events.failures.recv() => return Err(error),
                 Some(committed) = events.committed.recv() => self.note(committed),
-                Some(()) = events.input_ended.recv() => return self.end(events, Ended::InputEnded).await,
+                Some(()) = events.input_ended.recv() => self.end_input(),
+                () = self.flow.done(), if self.flow.has_input_ended() => return self.end(events, Ended::InputEnded).await,
                 () = events.stop.asked() => return self.end(events, Ended::Stopped).await,
                 _ = look.tick() => {}
             }
             self.store.check()?;
-            if self.splits.have_ended() {
-                return self.end(events, Ended::InputEnded).await;
+            if self.splits.have_ended() && !self.flow.has_input_ended() {
+                self.end_input();
             }
             if last_discovery.elapsed() >= DISCOVER_EVERY {
                 last_discovery = Instant::now();
@@ -128,11 +134,42 @@ impl Coordinator {
                 continue;
             }
             late = false;
-            let is_needed = self.flow.admitted() > self.admitted_at_seal || self.has_open_output;
+            let is_needed = self.flow.moved() > self.moved_at_seal || self.has_open_output;
             if is_needed && !self.seal(events, false).await? {
                 return Ok(Ended::StoppedShort);
             }
             last_seal = Instant::now();
+        }
+    }
+
+    /// All input has ended. The job goes on until what is under way has come to its end, loops included.
+    fn end_input(&self) {
+        self.flow.end_input();
+        self.tell(|| Message::Hurry);
+    }
+
+    /// What loops carry over is held in memory and written with every epoch: it has a limit.
+    fn check_carried(&self) -> Result<(), JobError> {
+        match self.flow.carried() {
+            (_, bytes) if bytes > CARRIED_BYTES_MAX => {
+                Err(JobError::CarriedOver { bytes, bytes_max: CARRIED_BYTES_MAX })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Lets admission go on, and begins what is carried over.
+    fn reopen(&self) {
+        self.flow.open();
+        if self.flow.carried() != (0, 0) {
+            self.tell(|| Message::Wake);
+        }
+    }
+
+    fn tell(&self, message: impl Fn() -> Message) {
+        for task in &self.tasks {
+            // A task that has ended has reported why; the failure arrives by its own way.
+            let _ = task.send(message());
         }
     }
 
@@ -144,7 +181,7 @@ impl Coordinator {
     /// The last epoch: drains what was admitted, seals, and waits until it is published.
     async fn end(&mut self, events: &mut Events, ended: Ended) -> Result<Ended, JobError> {
         self.settle(events).await?;
-        if self.flow.admitted() > self.admitted_at_seal || (ended == Ended::InputEnded && !self.finished) {
+        if self.flow.moved() > self.moved_at_seal || (ended == Ended::InputEnded && !self.finished) {
             if !self.seal(events, true).await? {
                 return Ok(Ended::StoppedShort);
             }
@@ -178,7 +215,7 @@ impl Coordinator {
     async fn make_room(&mut self, events: &mut Events) -> Result<bool, JobError> {
         self.meters.memory_stops.add(1);
         self.settle(events).await?;
-        if self.flow.admitted() > self.admitted_at_seal && !self.seal(events, false).await? {
+        if self.flow.moved() > self.moved_at_seal && !self.seal(events, false).await? {
             return Ok(false);
         }
         self.flow.close();
@@ -191,7 +228,7 @@ impl Coordinator {
         if self.store.pressure() == Pressure::Full {
             return Err(JobError::Memory(self.store.memory()));
         }
-        self.flow.open();
+        self.reopen();
         Ok(true)
     }
 
@@ -201,10 +238,7 @@ impl Coordinator {
         let start = Instant::now();
         let hush = self.store.hush();
         self.flow.close();
-        for task in &self.tasks {
-            // A task that has ended has reported why; the failure arrives below.
-            let _ = task.send(Message::Hurry);
-        }
+        self.tell(|| Message::Hurry);
         tokio::select! {
             biased;
             Some(error) = events.failures.recv() => return Err(error),
@@ -212,10 +246,11 @@ impl Coordinator {
             () = events.stop.overdue() => return Ok(false),
         }
         let drained = start.elapsed();
+        self.check_carried()?;
         self.splits.since_seal().store(0, Ordering::Relaxed);
-        self.admitted_at_seal = self.flow.admitted();
+        self.moved_at_seal = self.flow.moved();
         let epoch = self.epoch + 1;
-        let finished = last && self.splits.have_ended();
+        let finished = last && self.splits.have_ended() && self.flow.carried() == (0, 0);
         let collected = tokio::select! {
             collected = self.collect(epoch, last) => collected?,
             Some(error) = events.failures.recv() => return Err(error),
@@ -224,15 +259,15 @@ impl Coordinator {
         let positions = self.sources.iter().map(|source| (source.name.clone(), source.recorded())).collect();
         let totals = self.meters.totals(&self.totals_before);
         if !last {
-            self.flow.open();
+            self.reopen();
         }
         drop(hush);
         let paused = start.elapsed();
         self.flow.learn(drained.as_secs_f64() * 1_000.0);
-        let (deltas, sinks) = collected;
+        let Collected { deltas, carried, sinks } = collected;
         self.has_open_output = sinks.values().any(|seal| seal.open.is_some());
-        let entry =
-            Entry { epoch, attempt: self.attempt, deltas, positions, sinks, published: epoch - 1, finished, totals };
+        let (attempt, published) = (self.attempt, epoch - 1);
+        let entry = Entry { epoch, attempt, deltas, carried, positions, sinks, published, finished, totals };
         (self.epoch, self.finished) = (epoch, finished);
         self.pending += 1;
         self.meters.sealed.add(1);
@@ -259,25 +294,31 @@ impl Coordinator {
     }
 
     /// What tasks and sinks hand over.
-    async fn collect(
-        &self,
-        epoch: Epoch,
-        last: bool,
-    ) -> Result<(Vec<TableDelta>, BTreeMap<String, SinkSeal>), JobError> {
+    async fn collect(&self, epoch: Epoch, last: bool) -> Result<Collected, JobError> {
         let asked_tasks = self.ask(Message::Seal);
         let asked_sinks: Vec<(&String, oneshot::Receiver<Result<SinkSeal, ConnectorError>>)> =
             self.sinks.iter().map(|(name, sink)| (name, sink.seal(epoch, last))).collect();
-        let mut deltas = Vec::new();
-        for answer in asked_tasks {
-            deltas.extend(answer.await.map_err(|_| JobError::Lost("a task".to_owned()))?);
+        let mut collected = Collected::default();
+        for (answer, operator) in asked_tasks.into_iter().zip(&self.operators) {
+            let seal = answer.await.map_err(|_| JobError::Lost("a task".to_owned()))?;
+            collected.deltas.extend(seal.deltas);
+            let carried = seal.carried.into_iter();
+            collected.carried.extend(carried.map(|batch| Carried { operator: Arc::clone(operator), batch }));
         }
-        let mut seals = BTreeMap::new();
         for (name, answer) in asked_sinks {
             let seal = answer.await.map_err(|_| JobError::Lost(format!("sink `{name}`")))?;
-            seals.insert(name.clone(), seal.map_err(|error| JobError::sink(name, error))?);
+            collected.sinks.insert(name.clone(), seal.map_err(|error| JobError::sink(name, error))?);
         }
-        Ok((deltas, seals))
+        Ok(collected)
     }
+}
+
+/// What tasks and sinks hand over at a seal.
+#[derive(Default)]
+struct Collected {
+    deltas: Vec<TableDelta>,
+    carried: Vec<Carried>,
+    sinks: BTreeMap<String, SinkSeal>,
 }
 
 /// Runs what blocks beside the coordinator's own thread.

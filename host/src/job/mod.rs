@@ -113,6 +113,17 @@ pub enum JobError {
     /// State does not fit its memory even after all of it has gone to disk.
     #[error("`job.memory` is too small for this job: tables take {} bytes and changes on their way to disk {} of {}; raise it, or lower `job.partitions` or an operator's `parallelism`", .0.tables_bytes, .0.backlog_bytes, .0.budget_bytes)]
     Memory(MemoryUse),
+    /// Loops have more under way than an epoch may carry over.
+    #[error(
+        "what came by loops (`feedback`, `send`, outcomes) and waits for the next epoch takes {bytes} bytes, more than the {bytes_max} that an epoch may carry over; \
+         a function that sends more than it receives, for ever, cannot come to an end"
+    )]
+    CarriedOver {
+        /// The bytes that wait.
+        bytes: u64,
+        /// The most that may.
+        bytes_max: u64,
+    },
     /// A thread could not be started, or ended unexpectedly.
     #[error("{0} could not be started, or ended unexpectedly")]
     Lost(String),
@@ -150,6 +161,7 @@ impl JobError {
             | Self::Memory(_)
             | Self::Manifest(_) => 2,
             Self::Task(_)
+            | Self::CarriedOver { .. }
             | Self::Connector { .. }
             | Self::MissingInput { .. }
             | Self::Input(_)

@@ -109,6 +109,8 @@ pub struct OperatorSummary {
     pub rejected: u64,
     /// Calls that succeeded.
     pub calls: u64,
+    /// Updates of its tables by other tasks and operators.
+    pub updates: u64,
     /// Calls that failed and were undone.
     pub failures: u64,
     /// What the function itself counts.
@@ -178,6 +180,7 @@ fn operators(meters: &Meters) -> BTreeMap<String, OperatorSummary> {
             records_out: own.records_out.get(),
             rejected: own.refused.get(),
             calls: own.calls.get(),
+            updates: own.updates.get(),
             failures: own.failures.get(),
             metrics: own.own.lock().clone(),
         };

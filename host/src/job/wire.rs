@@ -9,14 +9,20 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::{JobError, Meters, SourceMeters};
 use crate::connector::extract::JsonPointer;
-use crate::graph::{Consumer, Edge, Graph, OperatorIndex, OperatorPlan, Plan, Routing, SinkIndex, SourceIndex};
+use crate::epoch::entry::Carried;
+use crate::graph::{
+    Consumer, Edge, Graph, OperatorIndex, OperatorNode, OperatorPlan, Plan, PlannedTable, PlannedUse, Routing,
+    SinkIndex, SourceIndex,
+};
 use crate::lookup::{Directory, OperatorTables};
-use crate::manifest::{Manifest, Operator};
+use crate::manifest::Manifest;
 use crate::metrics::{Counter, OperatorMeters};
 use crate::plugin::engine::Function;
-use crate::plugin::{DEFAULT_PORT, Limits};
+use crate::plugin::{DEFAULT_PORT, Limits, Use};
+use crate::record::Batch;
 use crate::state::{StateStore, TableSpec, TaskTables};
 use crate::task::flow::Flow;
+use crate::task::others::{Others, UsedTable};
 use crate::task::refuse::Refusals;
 use crate::task::route::{Destination, Edge as Way, Router, SinkHandle, SinkMessage};
 use crate::task::run::{OperatorSetup, Task};
@@ -88,6 +94,12 @@ impl<'a> Wiring<'a> {
         self.mailboxes.clone()
     }
 
+    /// The operator of each task.
+    pub(super) fn operators_of_tasks(&self) -> Vec<Arc<str>> {
+        let names: Vec<Arc<str>> = self.graph.operators.iter().map(|node| node.name.as_str().into()).collect();
+        self.plan.tasks.iter().map(|task| Arc::clone(&names[task.operator.0])).collect()
+    }
+
     /// The sinks by name.
     pub(super) fn sinks(&self) -> BTreeMap<String, SinkHandle> {
         self.graph.sinks.iter().zip(&self.sinks).map(|(node, sink)| (node.name.clone(), sink.clone())).collect()
@@ -113,53 +125,100 @@ impl<'a> Wiring<'a> {
         functions: &BTreeMap<String, Arc<Function>>,
         store: &StateStore,
     ) -> Result<(Vec<Vec<Task>>, Arc<Directory>), JobError> {
-        let setups: Vec<Arc<OperatorSetup>> = (0..self.graph.operators.len())
-            .map(|index| {
-                let name = &self.graph.operators[index].name;
-                let setup = self.setup(index, &self.manifest.operators[name], Arc::clone(&functions[name]));
-                self.meters.operators.lock().insert(name.clone(), Arc::clone(&setup.meters));
-                Arc::new(setup)
-            })
-            .collect();
+        let functions: Vec<&Arc<Function>> = self.graph.operators.iter().map(|node| &functions[&node.name]).collect();
         let open = |planned: &crate::graph::Task| {
-            store.open_task(planned.partitions.clone(), &self.table_specs(&setups[planned.operator.0]))
+            store.open_task(planned.partitions.clone(), &self.table_specs(planned.operator))
         };
         let tables: Vec<Arc<TaskTables>> = self.plan.tasks.iter().map(open).collect::<Result<_, _>>()?;
-        let directory = Arc::new(self.directory(&setups, &tables, store));
+        let directory = Arc::new(self.directory(&tables, store));
+        let setups: Vec<Arc<OperatorSetup>> = functions
+            .into_iter()
+            .enumerate()
+            .map(|(index, function)| {
+                let setup = Arc::new(self.setup(index, Arc::clone(function), &directory));
+                self.meters.operators.lock().insert(setup.name.clone(), Arc::clone(&setup.meters));
+                setup
+            })
+            .collect();
         let mut workers: Vec<Vec<Task>> = (0..self.plan.workers).map(|_| Vec::new()).collect();
         for ((id, planned), tables) in self.plan.tasks.iter().enumerate().zip(tables) {
             let setup = &setups[planned.operator.0];
-            let router = self.operator_router(planned.operator, usize::from(planned.index), setup)?;
-            let mailbox = self.receivers[id].take().expect("each task's mailbox is handed out once");
-            let task = Task::new(Arc::clone(setup), tables, router, Arc::clone(&self.flow), mailbox);
+            let place = (planned.operator.0, usize::from(planned.index));
+            let router = self.operator_router(planned.operator, place.1, setup)?;
+            let receiver = self.receivers[id].take().expect("each task's mailbox is handed out once");
+            let mailbox = (self.mailboxes[id].clone(), receiver);
+            let task = Task::new(Arc::clone(setup), place, tables, router, Arc::clone(&self.flow), mailbox);
             workers[usize::from(planned.worker)].push(task);
         }
         Ok((workers, directory))
     }
 
     /// Where the tables of all tasks are found.
-    fn directory(&self, setups: &[Arc<OperatorSetup>], tables: &[Arc<TaskTables>], store: &StateStore) -> Directory {
-        let of_operator = |(setup, plan): (&Arc<OperatorSetup>, &OperatorPlan)| OperatorTables {
-            operator: setup.name.clone(),
-            tables: setup.function.description.tables.iter().map(|(name, _)| name.clone()).collect(),
+    fn directory(&self, tables: &[Arc<TaskTables>], store: &StateStore) -> Directory {
+        let of_operator = |(node, plan): (&OperatorNode, &OperatorPlan)| OperatorTables {
+            operator: node.name.clone(),
+            tables: plan.tables.iter().map(|table| table.name.clone()).collect(),
             tasks: tables[plan.tasks.clone()].to_vec(),
             owners: plan.owners().to_vec(),
         };
-        Directory::new(setups.iter().zip(&self.plan.operators).map(of_operator).collect(), store.epochs())
+        let operators = self.graph.operators.iter().zip(&self.plan.operators);
+        Directory::new(operators.map(of_operator).collect(), store.epochs())
     }
 
-    /// The tables of an operator, by their names in the job. A table is ordered when its component or the manifest says so.
-    fn table_specs(&self, setup: &OperatorSetup) -> Vec<TableSpec> {
-        let (description, own) = (&setup.function.description, &self.manifest.operators[&setup.name].tables);
-        let spec = |(table, version): &(String, u32)| TableSpec {
-            name: format!("{}/{table}", setup.name).into(),
-            schema_version: *version,
-            ordered: description.ordered_tables.contains(table) || own.get(table).is_some_and(|own| own.ordered),
+    /// The tables of an operator, by their names in the state.
+    fn table_specs(&self, operator: OperatorIndex) -> Vec<TableSpec> {
+        let name = &self.graph.operators[operator.0].name;
+        let spec = |table: &PlannedTable| TableSpec {
+            name: format!("{name}/{}", table.name).into(),
+            schema_version: table.schema_version,
+            ordered: table.ordered,
         };
-        description.tables.iter().map(spec).collect()
+        self.plan.operators[operator.0].tables.iter().map(spec).collect()
     }
 
-    fn setup(&self, index: usize, operator: &Operator, function: Arc<Function>) -> OperatorSetup {
+    /// The tables that an operator uses beside its own.
+    fn others(&self, operator: usize, directory: &Arc<Directory>) -> Others {
+        let uses = &self.plan.operators[operator].uses;
+        let used = |used: &PlannedUse| {
+            let owner = &self.plan.operators[used.owner.0];
+            let name = format!("{}.{}", self.graph.operators[used.owner.0].name, owner.tables[used.table].name);
+            UsedTable {
+                id: directory.find(&name).expect("a planned use is of a table that is there"),
+                owner: used.owner.0,
+                table: used.table,
+                tasks: self.mailboxes[owner.tasks.clone()].into(),
+                owners: owner.owners().into(),
+            }
+        };
+        let allowed = |used: &PlannedUse| Use {
+            name: used.name.clone(),
+            read: used.read,
+            update: used.update,
+            send: used.send,
+            ordered: used.ordered,
+        };
+        Others::new(Arc::clone(directory), uses.iter().map(used).collect(), uses.iter().map(allowed).collect())
+    }
+
+    /// Puts what the last epoch carried over into the mailboxes: the first that their tasks work on.
+    pub(super) fn post_carried(&self, carried: &[Carried]) -> Result<(), JobError> {
+        for Carried { operator, batch } in carried {
+            let index = self.graph.operators.iter().position(|node| *node.name == **operator).ok_or_else(|| {
+                JobError::Plan(format!(
+                    "the last epoch has records for the operator `{operator}`, which is gone: put it back"
+                ))
+            })?;
+            let plan = &self.plan.operators[index];
+            let tasks = self.mailboxes[plan.tasks.clone()].into();
+            let to = Destination::Partitioned { tasks, owners: plan.owners().into() };
+            let way = Way { key: None, refusals: None, to, feedback: true };
+            Router::new(vec![vec![way]], Arc::clone(&self.flow)).send(0, Batch::clone(batch))?;
+        }
+        Ok(())
+    }
+
+    fn setup(&self, index: usize, function: Arc<Function>, directory: &Arc<Directory>) -> OperatorSetup {
+        let operator = &self.manifest.operators[&self.graph.operators[index].name];
         let limits = &operator.limits;
         let refusals = self.refusals[index].clone();
         let meters = OperatorMeters { refused: refusals.counter(), ..OperatorMeters::default() };
@@ -178,6 +237,7 @@ impl<'a> Wiring<'a> {
             retries: operator.retries,
             refusals,
             meters: Arc::new(meters),
+            others: Arc::new(self.others(index, directory)),
         }
     }
 
@@ -207,7 +267,7 @@ impl<'a> Wiring<'a> {
                 (self.destination(operator, routing, from), Some(self.refusals[operator.0].clone()))
             }
         };
-        Ok(Way { key, refusals, to })
+        Ok(Way { key, refusals, to, feedback: edge.feedback })
     }
 
     fn destination(&self, operator: OperatorIndex, routing: Routing, from: From) -> Destination {

@@ -79,7 +79,7 @@ impl From<TablesError> for LookupError {
 }
 
 /// A table of the job, by its place in the [`Directory`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct TableId {
     operator: usize,
     table: usize,

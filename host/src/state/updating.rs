@@ -55,15 +55,15 @@ impl TaskTables {
             present.push(value.is_some());
             found.push(value.unwrap_or_default());
         })?;
-        let mut decided = Decided { changes: Vec::with_capacity(count), values: Column::with_capacity(count, 16 * count) };
+        let mut decided =
+            Decided { changes: Vec::with_capacity(count), values: Column::with_capacity(count, 16 * count) };
         // The last update of each key that has written so far: the next one finds what it has left.
         let mut last: HashMap<&[u8], usize> = HashMap::with_capacity(count);
         let mut buffer = Vec::new();
-        for index in 0..count {
-            let key = updates.keys.get(index);
+        for (index, key) in updates.keys.iter().enumerate() {
             let current = match last.get(key) {
                 Some(&before) => (decided.changes[before] == Ok(Changed::To)).then(|| decided.values.get(before)),
-                None => present[index].then(|| found.get(index)),
+                None => Some(found.get(index)).filter(|_| present[index]),
             };
             let change = updates.change(index, current, &mut buffer);
             if matches!(change, Ok(Changed::To | Changed::Removed)) {

@@ -2,6 +2,9 @@
 //!
 //! Every batch is counted before it is put into a mailbox, and taken off only after its effects have been put where they go.
 //! So a count of zero, with admission closed, means that every admitted record is processed with all that it caused.
+//!
+//! What came by a loop (a feedback edge, a `send`, an outcome) is not begun while admission is closed, else a loop that never ends would never let an
+//! epoch seal. It is *carried over*: counted apart, kept by its task, part of the epoch, and begun when admission opens again.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -29,6 +32,8 @@ pub struct Flow {
     drained: Notify,
     /// Whether a clean stop is under way.
     hastened: AtomicBool,
+    /// Whether all input has ended.
+    input_ended: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -47,6 +52,11 @@ struct State {
     waiting: u64,
     /// Records admitted since the job started.
     admitted: u64,
+    /// Batches admitted or enqueued since the job started.
+    moved: u64,
+    /// What waits for admission to open, in batches and bytes.
+    carried: u64,
+    carried_bytes: u64,
 }
 
 impl Default for State {
@@ -63,6 +73,9 @@ impl Default for State {
             served: 0,
             waiting: 0,
             admitted: 0,
+            moved: 0,
+            carried: 0,
+            carried_bytes: 0,
         }
     }
 }
@@ -70,6 +83,14 @@ impl Default for State {
 impl State {
     fn has_credit(&self) -> bool {
         self.open && self.records < self.credit_records && self.bytes < CREDIT_BYTES
+    }
+
+    fn enqueue(&mut self, records: u64, bytes: u64) {
+        self.records += records;
+        self.bytes += bytes;
+        self.peak_bytes = self.peak_bytes.max(self.bytes);
+        self.batches += 1;
+        self.moved += 1;
     }
 }
 
@@ -107,17 +128,14 @@ impl Flow {
             return None;
         }
         state.admitted += records;
+        state.moved += 1;
         state.batches += 1;
         Some(InFlight { flow: self, records: 0, bytes: 0 })
     }
 
     /// Counts a batch that is about to be enqueued.
     pub fn add(&self, records: u64, bytes: u64) {
-        let mut state = self.state.lock();
-        state.records += records;
-        state.bytes += bytes;
-        state.peak_bytes = state.peak_bytes.max(state.bytes);
-        state.batches += 1;
+        self.state.lock().enqueue(records, bytes);
     }
 
     /// Takes a batch off the count, once its effects are enqueued.
@@ -132,6 +150,42 @@ impl Flow {
         if state.batches == 0 {
             self.drained.notify_one();
         }
+    }
+
+    /// Whether a batch in flight that came by a loop may be begun now. If not it is carried over from here on, off the count of what is in flight.
+    pub fn begin_looped(&self, records: u64, bytes: u64) -> bool {
+        let mut state = self.state.lock();
+        if state.open {
+            return true;
+        }
+        state.carried += 1;
+        state.carried_bytes += bytes;
+        drop(state);
+        self.remove(records, bytes);
+        false
+    }
+
+    /// Whether a batch that is carried over may be begun now. If so it is in flight from here on.
+    pub fn begin_carried(&self, records: u64, bytes: u64) -> bool {
+        let mut state = self.state.lock();
+        if !state.open {
+            return false;
+        }
+        state.carried -= 1;
+        state.carried_bytes -= bytes;
+        state.enqueue(records, bytes);
+        true
+    }
+
+    /// How many batches are carried over, and their bytes.
+    pub fn carried(&self) -> (u64, u64) {
+        let state = self.state.lock();
+        (state.carried, state.carried_bytes)
+    }
+
+    /// Whether no batch is in flight beside `own`: then nothing can come for which waiting would make sense.
+    pub fn is_alone(&self, own: usize) -> bool {
+        self.state.lock().batches <= own as u64
     }
 
     /// Closes admission.
@@ -161,6 +215,27 @@ impl Flow {
         self.admission.notify_all();
     }
 
+    /// All input has ended: nothing more comes than what is under way causes.
+    pub fn end_input(&self) {
+        self.input_ended.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether [`Flow::end_input`] was called.
+    pub fn has_input_ended(&self) -> bool {
+        self.input_ended.load(Ordering::Relaxed)
+    }
+
+    /// Waits until nothing is in flight or carried over.
+    pub async fn done(&self) {
+        loop {
+            let notified = self.drained.notified();
+            if self.is_idle() && self.carried() == (0, 0) {
+                return;
+            }
+            notified.await;
+        }
+    }
+
     /// Waits until nothing is in flight. Meaningful only while admission is closed, or when the input has ended.
     pub async fn drained(&self) {
         loop {
@@ -175,6 +250,11 @@ impl Flow {
     /// Whether nothing is in flight.
     pub fn is_idle(&self) -> bool {
         self.state.lock().batches == 0
+    }
+
+    /// A number that grows whenever something is admitted or enqueued.
+    pub fn moved(&self) -> u64 {
+        self.state.lock().moved
     }
 
     /// Records admitted since the job started.
@@ -239,6 +319,24 @@ mod tests {
         flow.remove(3, 30);
         assert!(flow.is_idle());
         assert_eq!(flow.admitted(), 3);
+    }
+
+    #[test]
+    fn what_came_by_a_loop_is_carried_over_while_admission_is_closed() {
+        let flow = Flow::default();
+        flow.open();
+        flow.add(3, 30);
+        assert!(flow.begin_looped(3, 30));
+        flow.close();
+        assert!(!flow.begin_looped(3, 30));
+        assert!(flow.is_idle());
+        assert_eq!(flow.carried(), (1, 30));
+        assert!(!flow.begin_carried(3, 30));
+        flow.open();
+        assert!(flow.begin_carried(3, 30));
+        assert!(!flow.is_idle());
+        assert_eq!(flow.carried(), (0, 0));
+        flow.remove(3, 30);
     }
 
     #[test]

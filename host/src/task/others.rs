@@ -55,7 +55,13 @@ impl Others {
 
     /// Sends updates to the tasks that own their keys, each counted in `flow`. What is `own`'s, given as operator and task, is handed back: it is a write
     /// of the task's own state.
-    pub fn send_updates(&self, updates: TableUpdates, own: (usize, usize), me: &Mailbox, flow: &Flow) -> Option<OwnPart> {
+    pub fn send_updates(
+        &self,
+        updates: TableUpdates,
+        own: (usize, usize),
+        me: &Mailbox,
+        flow: &Flow,
+    ) -> Option<OwnPart> {
         let used = &self.tables[updates.table];
         let mut own_part = None;
         for (task, updates, outcomes) in split_updates(updates.updates, updates.outcomes, used) {
@@ -63,10 +69,15 @@ impl Others {
                 own_part = Some(OwnPart { table: used.table, updates, outcomes });
                 continue;
             }
-            let asked =
-                outcomes.map(|Outcomes { port, records }| Asked { port, records, to: Mailbox::clone(me) });
+            let asked = outcomes.map(|Outcomes { port, records }| Asked { port, records, to: Mailbox::clone(me) });
             let (records, bytes) = size_of_updates(&updates);
-            post(&used.tasks[task], Message::Updates(TaskUpdates { table: used.table, updates, asked }), records, bytes, flow);
+            post(
+                &used.tasks[task],
+                Message::Updates(Box::new(TaskUpdates { table: used.table, updates, asked })),
+                records,
+                bytes,
+                flow,
+            );
         }
         own_part
     }
@@ -94,7 +105,8 @@ pub(super) fn post(to: &Mailbox, message: Message, records: u64, bytes: u64, flo
 
 /// What the flow counts for updates: one record each, and their bytes.
 pub(super) fn size_of_updates(updates: &Updates) -> (u64, u64) {
-    let bytes = updates.keys.bytes().len() + updates.operands.items.bytes().len() + updates.expected.items.bytes().len();
+    let bytes =
+        updates.keys.bytes().len() + updates.operands.items.bytes().len() + updates.expected.items.bytes().len();
     (updates.keys.len() as u64, bytes as u64)
 }
 
@@ -159,8 +171,11 @@ fn pick(column: &Column, places: &[usize]) -> Column {
 /// Operands that an operation does not have stay none.
 fn pick_operands(operands: &Operands, places: &[usize]) -> Operands {
     let items = if operands.items.is_empty() { Column::default() } else { pick(&operands.items, places) };
-    let present =
-        if operands.present.is_empty() { Vec::new() } else { places.iter().map(|&place| operands.present[place]).collect() };
+    let present = if operands.present.is_empty() {
+        Vec::new()
+    } else {
+        places.iter().map(|&place| operands.present[place]).collect()
+    };
     Operands { items, present }
 }
 
@@ -177,18 +192,27 @@ impl OtherTables for Others {
 
     fn scan(
         &self,
-        _table: usize,
-        _from: &[u8],
-        _to: Option<&[u8]>,
-        _limit: usize,
-        _consistency: Consistency,
+        table: usize,
+        from: &[u8],
+        to: Option<&[u8]>,
+        limit: usize,
+        consistency: Consistency,
     ) -> Result<Page, LookupError> {
-        Err(LookupError::NotAllowed("this table cannot be scanned".to_owned()))
+        let page = self.directory.scan(self.tables[table].id, from, to, limit, consistency).map_err(told)?;
+        Ok(Page { keys: page.keys, values: page.values, next: page.next })
     }
 }
 
+/// What the guest is told of an error; one of state on disk is the host's.
 fn told(error: lookup::LookupError) -> LookupError {
-    LookupError::Host(error.to_string())
+    let text = format!("failed to {error}");
+    match error {
+        lookup::LookupError::Gone { .. } => LookupError::Gone(text),
+        lookup::LookupError::NotOrdered { .. } | lookup::LookupError::UnknownTable { .. } => {
+            LookupError::NotAllowed(text)
+        }
+        lookup::LookupError::Tables(_) => LookupError::Host(text),
+    }
 }
 
 #[cfg(test)]
@@ -221,8 +245,8 @@ mod tests {
             let outcomes = outcomes.unwrap().records;
             let order: Vec<i64> = outcomes.times.clone();
             assert!(order.is_sorted());
-            for index in 0..part.keys.len() {
-                let original = order[index] as usize;
+            for (index, &original) in order.iter().enumerate() {
+                let original = original as usize;
                 assert_eq!(used.owner_of(part.keys.get(index)), task);
                 assert_eq!(part.keys.get(index), keys[original].as_bytes());
                 assert_eq!(part.operands.get(index), Some(operands[original].as_bytes()));

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::oneshot;
 
 use super::flow::Flow;
+use super::others::post;
 use super::refuse::{Refusals, Refused};
 use super::{Mailbox, Message, TaskError};
 use crate::connector::ConnectorError;
@@ -81,6 +82,8 @@ pub struct Edge {
     pub refusals: Option<Refusals>,
     /// Where the records go.
     pub to: Destination,
+    /// Whether it leads back: what comes along it is carried over at a seal.
+    pub feedback: bool,
 }
 
 /// Where records go.
@@ -124,17 +127,30 @@ impl Router {
     /// # Errors
     /// When a record has no key for a reader that keys it anew, and that reader's `on-error` is "stop".
     pub fn send(&self, port: usize, batch: Batch) -> Result<(), TaskError> {
+        self.send_to_all(port, batch, false)
+    }
+
+    /// As [`Router::send`], for outcomes of updates: tasks take them as what comes by a loop.
+    ///
+    /// # Errors
+    /// As [`Router::send`].
+    pub fn send_looped(&self, port: usize, batch: Batch) -> Result<(), TaskError> {
+        self.send_to_all(port, batch, true)
+    }
+
+    fn send_to_all(&self, port: usize, batch: Batch, looped: bool) -> Result<(), TaskError> {
         if batch.is_empty() {
             return Ok(());
         }
         let Some((last, others)) = self.ports[port].split_last() else { return Ok(()) };
         for edge in others {
-            self.send_along(edge, batch.clone())?;
+            self.send_along(edge, batch.clone(), looped)?;
         }
-        self.send_along(last, batch)
+        self.send_along(last, batch, looped)
     }
 
-    fn send_along(&self, edge: &Edge, batch: Batch) -> Result<(), TaskError> {
+    fn send_along(&self, edge: &Edge, batch: Batch, looped: bool) -> Result<(), TaskError> {
+        let looped = looped || edge.feedback;
         let batch = match &edge.key {
             Some(extractor) => rekey(batch, extractor, edge.refusals.as_ref())?,
             None => batch,
@@ -142,30 +158,27 @@ impl Router {
         match &edge.to {
             Destination::Sink(sink) if !batch.is_empty() => sink.send(batch),
             Destination::Sink(_) => {}
-            Destination::Task(mailbox) => self.post(mailbox, batch),
+            Destination::Task(mailbox) => self.post(mailbox, batch, looped),
             Destination::Spread { tasks, sent } => {
-                self.post(&tasks[sent.fetch_add(1, Ordering::Relaxed) % tasks.len()], batch);
+                self.post(&tasks[sent.fetch_add(1, Ordering::Relaxed) % tasks.len()], batch, looped);
             }
-            Destination::Partitioned { tasks, .. } if tasks.len() == 1 => self.post(&tasks[0], batch),
+            Destination::Partitioned { tasks, .. } if tasks.len() == 1 => self.post(&tasks[0], batch, looped),
             Destination::Partitioned { tasks, owners } => {
                 for (task, bucket) in partition(&batch, owners, tasks.len()).into_iter().enumerate() {
-                    self.post(&tasks[task], bucket);
+                    self.post(&tasks[task], bucket, looped);
                 }
             }
         }
         Ok(())
     }
 
-    fn post(&self, mailbox: &Mailbox, batch: Batch) {
+    fn post(&self, mailbox: &Mailbox, batch: Batch, looped: bool) {
         if batch.is_empty() {
             return;
         }
         let (records, bytes) = (batch.len() as u64, batch.byte_len() as u64);
-        self.flow.add(records, bytes);
-        // A task that has ended has reported why already; the batch is then void with its epoch.
-        if mailbox.send(Message::Records(batch)).is_err() {
-            self.flow.remove(records, bytes);
-        }
+        let message = if looped { Message::Looped(Arc::new(batch)) } else { Message::Records(batch) };
+        post(mailbox, message, records, bytes, &self.flow);
     }
 }
 

@@ -1,5 +1,6 @@
 //! The loop of one task: gather a batch, call the function, apply what it did.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,15 +9,16 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::flow::Flow;
 use super::isolate;
+use super::others::{self, Others};
 use super::refuse::{Refusals, Refused};
 use super::route::Router;
-use super::{Message, TaskError};
+use super::{Mailbox, Message, TaskError, TaskSeal};
 use crate::metrics::OperatorMeters;
 use crate::plugin::engine::Function;
-use crate::plugin::instance::{Instance, Nothing};
+use crate::plugin::instance::Instance;
 use crate::plugin::{BatchLog, Effects, Failure, FailureKind, Limits, StateReadError, StateReader};
 use crate::record::{Batch, Column};
-use crate::state::{TablesError, TaskTables, Write};
+use crate::state::{TablesError, TaskTables};
 
 /// About the most bytes of one call, keys and values; a single larger record is a call of its own.
 const CALL_BYTES_MAX: usize = 4 << 20;
@@ -43,15 +45,23 @@ pub struct OperatorSetup {
     pub refusals: Refusals,
     /// The operator's counters.
     pub meters: Arc<OperatorMeters>,
+    /// The tables that it uses beside its own.
+    pub others: Arc<Others>,
 }
 
 /// One parallel instance of an operator.
 pub struct Task {
-    operator: Arc<OperatorSetup>,
-    tables: Arc<TaskTables>,
-    router: Router,
-    flow: Arc<Flow>,
+    pub(super) operator: Arc<OperatorSetup>,
+    /// Which operator of the graph it works for, and which of its tasks it is.
+    pub(super) place: (usize, usize),
+    pub(super) tables: Arc<TaskTables>,
+    pub(super) router: Router,
+    pub(super) flow: Arc<Flow>,
+    /// The sending side of its own mailbox: where outcomes come back to.
+    pub(super) me: Mailbox,
     mailbox: UnboundedReceiver<Message>,
+    /// What came by loops while a drain was under way, in order.
+    carried: VecDeque<Arc<Batch>>,
     /// Set while a drain is under way, until the seal.
     hurry: bool,
     /// A message taken from the mailbox that the batch under way had no room for.
@@ -60,15 +70,17 @@ pub struct Task {
 }
 
 impl Task {
-    /// A task of `operator` that owns `tables`.
+    /// A task of `operator` that owns `tables`. `place` says which operator of the graph that is, and which of its tasks this one is.
     pub fn new(
         operator: Arc<OperatorSetup>,
+        place: (usize, usize),
         tables: Arc<TaskTables>,
         router: Router,
         flow: Arc<Flow>,
-        mailbox: UnboundedReceiver<Message>,
+        (me, mailbox): (Mailbox, UnboundedReceiver<Message>),
     ) -> Self {
-        Self { operator, tables, router, flow, mailbox, hurry: false, held: None, instance: None }
+        let carried = VecDeque::new();
+        Self { operator, place, tables, router, flow, me, mailbox, carried, hurry: false, held: None, instance: None }
     }
 
     /// Makes the instance, so that a config that `init` refuses is known before anything is read.
@@ -87,8 +99,11 @@ impl Task {
     /// When a record fails that must stop the job, or state cannot be read.
     pub async fn run(mut self) -> Result<(), TaskError> {
         while let Some(message) = self.next_message().await {
+            // What is carried over comes before whatever arrived after it.
+            self.work_on_carried().await?;
             match message {
                 Message::Hurry => self.hurry = true,
+                Message::Wake => {}
                 Message::Relieve(reply) => {
                     self.tables.evict();
                     // As below.
@@ -96,19 +111,54 @@ impl Task {
                 }
                 Message::Seal(reply) => {
                     self.hurry = false;
+                    let carried = self.carried.iter().cloned().collect();
                     // The coordinator that no longer listens is stopping the job.
-                    let _ = reply.send(self.tables.seal());
+                    let _ = reply.send(TaskSeal { deltas: self.tables.seal(), carried });
                 }
-                Message::Records(batch) => {
-                    let gathered = self.gather(batch).await;
-                    self.work(gathered.batch).await?;
-                    for (records, bytes) in gathered.counted {
-                        self.flow.remove(records, bytes);
-                    }
+                Message::Records(batch) => self.work_on_gathered(batch, false).await?,
+                Message::Looped(batch) if self.flow.begin_looped(batch.len() as u64, batch.byte_len() as u64) => {
+                    self.work_on_gathered(Arc::unwrap_or_clone(batch), true).await?;
+                }
+                Message::Looped(batch) => self.carried.push_back(batch),
+                Message::Updates(sent) => {
+                    let (records, bytes) = others::size_of_updates(&sent.updates);
+                    self.take_updates(*sent)?;
+                    self.flow.remove(records, bytes);
                     self.relieve().await;
+                }
+                Message::Outcomes { port, records } => {
+                    let (count, bytes) = (records.len() as u64, records.byte_len() as u64);
+                    self.router.send_looped(port, records)?;
+                    self.flow.remove(count, bytes);
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Begins what is carried over, as long as no drain is under way.
+    async fn work_on_carried(&mut self) -> Result<(), TaskError> {
+        while let Some(batch) = self.carried.front() {
+            let (records, bytes) = (batch.len() as u64, batch.byte_len() as u64);
+            if !self.flow.begin_carried(records, bytes) {
+                break;
+            }
+            let batch = self.carried.pop_front().map(Arc::unwrap_or_clone).unwrap_or_default();
+            self.work(batch).await?;
+            self.flow.remove(records, bytes);
+            self.relieve().await;
+        }
+        Ok(())
+    }
+
+    /// Works on `batch`, which is in flight, and on what may be merged with it.
+    async fn work_on_gathered(&mut self, batch: Batch, looped: bool) -> Result<(), TaskError> {
+        let gathered = self.gather(batch, looped).await;
+        self.work(gathered.batch).await?;
+        for (records, bytes) in gathered.counted {
+            self.flow.remove(records, bytes);
+        }
+        self.relieve().await;
         Ok(())
     }
 
@@ -119,21 +169,27 @@ impl Task {
         }
     }
 
-    /// Adds to `batch` what lies in the mailbox, up to the operator's batch size, and waits for more as long as it may linger.
-    async fn gather(&mut self, mut batch: Batch) -> Gathered {
+    /// Adds to `batch` what lies in the mailbox and came the same way, up to the operator's batch size, and waits for more as long as it may linger. What
+    /// came by a loop waits only while something else is under way that may bring more.
+    async fn gather(&mut self, mut batch: Batch, looped: bool) -> Gathered {
         let mut counted = vec![(batch.len() as u64, batch.byte_len() as u64)];
         let deadline = tokio::time::Instant::now() + self.operator.linger;
         while batch.len() < self.operator.batch_records_max && batch.byte_len() < MERGED_BYTES_MAX {
             let message = match self.mailbox.try_recv() {
                 Ok(message) => message,
                 Err(_) if self.hurry || self.operator.linger.is_zero() => break,
+                Err(_) if self.flow.has_input_ended() || (looped && self.flow.is_alone(counted.len())) => break,
                 Err(_) => match tokio::time::timeout_at(deadline, self.mailbox.recv()).await {
                     Ok(Some(message)) => message,
                     Ok(None) | Err(_) => break,
                 },
             };
             match message {
-                Message::Records(more) if self.fit_together(&batch, &more) => {
+                Message::Records(more) if !looped && self.fit_together(&batch, &more) => {
+                    counted.push((more.len() as u64, more.byte_len() as u64));
+                    batch.extend_from(&more, 0..more.len());
+                }
+                Message::Looped(more) if looped && self.fit_together(&batch, &more) => {
                     counted.push((more.len() as u64, more.byte_len() as u64));
                     batch.extend_from(&more, 0..more.len());
                 }
@@ -216,7 +272,7 @@ impl Task {
         failure.kind == FailureKind::RunTime && self.flow.is_hastened()
     }
 
-    fn refuse(&self, batch: &Batch, index: usize, error: &str) -> Result<(), TaskError> {
+    pub(super) fn refuse(&self, batch: &Batch, index: usize, error: &str) -> Result<(), TaskError> {
         let (key, value, time) = (batch.keys.get(index), batch.values.get(index), batch.times[index]);
         self.operator.refusals.refuse(Refused { key, value, time, place: None, error })
     }
@@ -240,41 +296,10 @@ impl Task {
 
     async fn new_instance(&self) -> Result<Instance, TaskError> {
         let state: Arc<dyn StateReader> = Arc::new(OwnTables(Arc::clone(&self.tables)));
-        let OperatorSetup { name, function, limits, config, .. } = &*self.operator;
-        let made = Instance::new(name, function, *limits, state, Arc::new(Nothing), Arc::default(), config).await;
+        let OperatorSetup { name, function, limits, config, others, .. } = &*self.operator;
+        let uses = others.uses();
+        let made = Instance::new(name, function, *limits, state, Arc::clone(others) as _, uses, config).await;
         made.map_err(|error| TaskError::Plugin { operator: name.clone(), error })
-    }
-
-    /// Applies what a call did. Nothing here waits, so a batch's effects are never half applied when a seal comes.
-    fn apply(&mut self, batch: &Batch, effects: Effects) -> Result<(), TaskError> {
-        for (record, reason) in &effects.rejects {
-            self.refuse(batch, *record as usize, reason)?;
-        }
-        let storage = |error: &dyn std::fmt::Display| {
-            TaskError::Storage(format!("operator `{}`: cannot write its state: {error}", self.operator.name))
-        };
-        if !effects.writes.is_empty() {
-            let writes = effects.writes.iter().flat_map(|writes| {
-                (0..writes.keys.len()).map(|index| Write {
-                    table: writes.table,
-                    key: writes.keys.get(index),
-                    value: writes.values.as_ref().map(|values| values.get(index)),
-                })
-            });
-            self.tables.apply(writes).map_err(|error| storage(&error))?;
-        }
-        let meters = &self.operator.meters;
-        meters.calls.add(1);
-        for emitted in effects.emitted {
-            meters.records_out.add(emitted.batch.len() as u64);
-            self.router.send(emitted.port, emitted.batch)?;
-        }
-        if !effects.counts.is_empty() || !effects.gauges.is_empty() {
-            let mut own = meters.own.lock();
-            effects.counts.iter().for_each(|(name, by)| own.count(name, *by));
-            effects.gauges.iter().for_each(|(name, value)| own.gauge(name, *value));
-        }
-        Ok(())
     }
 
     /// Keeps the tables within the memory budget, a slice at a time, and lets the worker's other tasks run.
