@@ -21,6 +21,8 @@ pub struct OperatorMeters {
     pub failures: Counter,
     /// Updates of its tables by other tasks and operators, those included that did not fit.
     pub updates: Counter,
+    /// Records that ran again in their round, since an earlier one wrote what they read or write.
+    pub reruns: Counter,
     /// Records refused.
     pub refused: Arc<Counter>,
     /// What the function counts and gauges by itself.

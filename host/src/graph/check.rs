@@ -5,11 +5,11 @@ use std::path::Path;
 
 use super::names::Names;
 use super::rules::check_fields;
-use super::uses::{table_options, use_nodes};
+use super::uses::{check_isolation, table_options, use_nodes};
 use super::{
     Consumer, Edge, Graph, OperatorIndex, OperatorNode, Producer, SinkIndex, SinkNode, SourceIndex, SourceNode,
 };
-use crate::manifest::{At, Finding, Manifest, OnError, Operator, Severity, Source};
+use crate::manifest::{At, Finding, Isolation, Manifest, OnError, Operator, Severity, Source};
 
 /// Checks `manifest`, whose paths are relative to `directory`, and makes its graph. The findings beside the graph are warnings.
 ///
@@ -25,6 +25,7 @@ pub fn check(manifest: &Manifest, directory: &Path) -> Result<(Graph, Vec<Findin
     find_loops(&graph, &mut findings);
     find_straight_feedback(&graph, &mut findings);
     find_loose_ends(&graph, &mut findings);
+    check_isolation(&graph, &mut findings);
     check_stdin(manifest, &graph, &mut findings);
     match findings.iter().any(|finding| finding.severity == Severity::Error) {
         true => Err(findings),
@@ -53,6 +54,7 @@ fn build(manifest: &Manifest, names: &Names<'_>, findings: &mut Vec<Finding>) ->
             key: operator.key.clone(),
             parallelism: operator.parallelism,
             dead_letter: dead_letter(["operators", name], on_error, names, findings),
+            is_serializable: operator.isolation == Isolation::Serializable,
             tables: table_options(name, operator, findings),
             uses: use_nodes(name, operator, names, findings),
         });

@@ -73,6 +73,8 @@ pub struct OperatorNode {
     pub parallelism: Option<u16>,
     /// The sink for records that fail, with `on-error = "dead-letter"`.
     pub dead_letter: Option<SinkIndex>,
+    /// Whether the reads and writes of one of its records are one transaction.
+    pub is_serializable: bool,
     /// How the manifest has its own tables kept, by name, as far as it says so.
     pub tables: BTreeMap<String, TableOptions>,
     /// The tables that it uses beside its own, sorted by name.

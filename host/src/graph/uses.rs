@@ -123,6 +123,27 @@ fn owner_and_table(used: &Use, names: &Names<'_>, at: At) -> Result<(OperatorInd
     }
 }
 
+/// A table that takes part in transactions is written by nobody else: its owner and whoever updates it are serializable, all or none.
+pub(super) fn check_isolation(graph: &Graph, findings: &mut Vec<Finding>) {
+    for node in &graph.operators {
+        for used in node.uses.iter().filter(|used| used.update) {
+            let owner = &graph.operators[used.owner.0];
+            let (one, other) = match (node.is_serializable, owner.is_serializable) {
+                (true, false) => (&owner.name, &node.name),
+                (false, true) => (&node.name, &owner.name),
+                _ => continue,
+            };
+            let message = format!(
+                "`{one}` writes the table `{}` of `{}` beside the transactions of `{other}`, which is serializable",
+                used.table, owner.name
+            );
+            let at = At::value(["operators", &node.name, "uses", &used.name, "table"]);
+            let help = format!("set `isolation = \"serializable\"` in `[operators.{one}]`, too, or in neither");
+            findings.push(Finding::error(at, message).help(help));
+        }
+    }
+}
+
 /// The tables of `operator` as its component and the manifest have them.
 pub(super) fn planned_tables(operator: &OperatorNode, declared: &Declared) -> Vec<PlannedTable> {
     let tables = declared.tables.iter();

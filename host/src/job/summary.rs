@@ -111,6 +111,8 @@ pub struct OperatorSummary {
     pub calls: u64,
     /// Updates of its tables by other tasks and operators.
     pub updates: u64,
+    /// Records of a serializable operator that ran again, since an earlier one wrote what they read or write.
+    pub reruns: u64,
     /// Calls that failed and were undone.
     pub failures: u64,
     /// What the function itself counts.
@@ -181,6 +183,7 @@ fn operators(meters: &Meters) -> BTreeMap<String, OperatorSummary> {
             rejected: own.refused.get(),
             calls: own.calls.get(),
             updates: own.updates.get(),
+            reruns: own.reruns.get(),
             failures: own.failures.get(),
             metrics: own.own.lock().clone(),
         };

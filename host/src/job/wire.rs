@@ -24,6 +24,7 @@ use crate::state::{StateStore, TableSpec, TaskTables};
 use crate::task::flow::Flow;
 use crate::task::others::{Others, UsedTable};
 use crate::task::refuse::Refusals;
+use crate::task::rounds::Rounds;
 use crate::task::route::{Destination, Edge as Way, Router, SinkHandle, SinkMessage};
 use crate::task::run::{OperatorSetup, Task};
 use crate::task::{Mailbox, Message};
@@ -140,6 +141,9 @@ impl<'a> Wiring<'a> {
                 setup
             })
             .collect();
+        let is_serializable = |planned: &crate::graph::Task| self.graph.operators[planned.operator.0].is_serializable;
+        let mut seats =
+            Rounds::seats(self.plan.tasks.iter().filter(|planned| is_serializable(planned)).count()).into_iter();
         let mut workers: Vec<Vec<Task>> = (0..self.plan.workers).map(|_| Vec::new()).collect();
         for ((id, planned), tables) in self.plan.tasks.iter().enumerate().zip(tables) {
             let setup = &setups[planned.operator.0];
@@ -147,7 +151,8 @@ impl<'a> Wiring<'a> {
             let router = self.operator_router(planned.operator, place.1, setup)?;
             let receiver = self.receivers[id].take().expect("each task's mailbox is handed out once");
             let mailbox = (self.mailboxes[id].clone(), receiver);
-            let task = Task::new(Arc::clone(setup), place, tables, router, Arc::clone(&self.flow), mailbox);
+            let seat = if is_serializable(planned) { seats.next() } else { None };
+            let task = Task::new(Arc::clone(setup), place, tables, router, Arc::clone(&self.flow), mailbox, seat);
             workers[usize::from(planned.worker)].push(task);
         }
         Ok((workers, directory))

@@ -79,10 +79,22 @@ impl From<TablesError> for LookupError {
 }
 
 /// A table of the job, by its place in the [`Directory`].
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TableId {
     operator: usize,
     table: usize,
+}
+
+impl TableId {
+    /// Table number `table` of operator number `operator`, as the directory was made with them.
+    pub fn new(operator: usize, table: usize) -> Self {
+        Self { operator, table }
+    }
+
+    /// A number that no other table of the job has.
+    pub fn number(self) -> u64 {
+        (self.operator as u64) << 32 | self.table as u64
+    }
 }
 
 /// A table, for a list of them.
@@ -150,6 +162,14 @@ impl Directory {
             }
         }
         Self { operators, by_name, epochs }
+    }
+
+    /// The tables of an operator.
+    ///
+    /// # Panics
+    /// When `table` is of another directory.
+    pub fn operator(&self, table: TableId) -> &OperatorTables {
+        &self.operators[table.operator]
     }
 
     /// The table `operator.table`.

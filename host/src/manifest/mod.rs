@@ -25,7 +25,7 @@ mod validate;
 
 pub use document::{At, Document, Part};
 pub use load::{Loaded, load, load_text};
-pub use operator::{Limits, OnError, Operator, Table, Use};
+pub use operator::{Isolation, Limits, OnError, Operator, Table, Use};
 pub use problem::{Finding, ManifestError, Position, Problem, Severity};
 pub(crate) use problem::{did_you_mean, listed};
 pub use reference::reference;

@@ -54,6 +54,10 @@ pub struct Operator {
     #[serde(default)]
     #[schemars(example = serde_json::json!({ "customers": { "table": "customers.profiles", "read": true } }))]
     pub uses: BTreeMap<String, Use>,
+    /// What other records may come between the reads and the writes of one record.
+    #[serde(default)]
+    #[schemars(example = &"serializable")]
+    pub isolation: Isolation,
     /// What the function may use.
     #[serde(default)]
     pub limits: Limits,
@@ -155,6 +159,17 @@ impl Default for Limits {
             log_lines: 100,
         }
     }
+}
+
+/// What other records may come between the reads and the writes of one record.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Isolation {
+    /// Those of other tasks: a lookup sees whole batches of each owner, and updates are applied after it.
+    #[default]
+    Batch,
+    /// None: the reads and writes of one record, over any keys of the tables of serializable operators, are one transaction.
+    Serializable,
 }
 
 /// What becomes of a record that cannot be processed.

@@ -4,7 +4,7 @@
 
 use std::fmt::Display;
 
-use super::others::{self, OwnPart};
+use super::others::{self, AppliedPart, OwnPart};
 use super::refuse::Refused;
 use super::run::Task;
 use super::{Asked, Message, TaskError, TaskUpdates};
@@ -56,6 +56,9 @@ impl Task {
 
     /// Sends updates to the owners of their keys; those of keys that this task owns are applied at once.
     fn send_updates(&self, updates: TableUpdates) -> Result<(), TaskError> {
+        if self.recorder.is_some() {
+            return self.apply_in_round(updates);
+        }
         let own = self.operator.others.send_updates(updates, self.place, &self.me, &self.flow);
         let Some(OwnPart { table, updates, outcomes }) = own else { return Ok(()) };
         let updated = self.update(table, &updates)?;
@@ -63,6 +66,20 @@ impl Task {
             Some(outcomes) => self.router.send_looped(outcomes.port, told(outcomes.records, &updated)),
             None => Ok(()),
         }
+    }
+
+    /// Writes the tables of others: their owners stand still as long as a round is on.
+    fn apply_in_round(&self, updates: TableUpdates) -> Result<(), TaskError> {
+        let others = &self.operator.others;
+        let name = &others.uses()[updates.table].name;
+        let applied = others.apply_updates(updates).map_err(|error| self.storage(&error))?;
+        for AppliedPart { updates, updated, outcomes } in applied {
+            self.refuse_unfit(name, &updates, &updated)?;
+            if let Some(outcomes) = outcomes {
+                self.router.send_looped(outcomes.port, told(outcomes.records, &updated))?;
+            }
+        }
+        Ok(())
     }
 
     /// Applies what another task has sent, and tells it what became of it where it asks.
@@ -80,15 +97,20 @@ impl Task {
     fn update(&self, table: usize, updates: &Updates) -> Result<Vec<Updated>, TaskError> {
         let updated = self.tables.update(table, updates).map_err(|error| self.storage(&error))?;
         self.operator.meters.updates.add(updated.len() as u64);
+        self.refuse_unfit(&self.operator.function.description.tables[table].0, updates, &updated)?;
+        Ok(updated)
+    }
+
+    /// Refuses the updates that did not fit what they found, as failing records are refused.
+    fn refuse_unfit(&self, table: &str, updates: &Updates, updated: &[Updated]) -> Result<(), TaskError> {
         for (index, error) in
             updated.iter().enumerate().filter_map(|(index, updated)| Some((index, updated.as_ref().err()?)))
         {
             let (key, value) = (updates.keys.get(index), updates.operands.get(index).unwrap_or_default());
-            let table = &self.operator.function.description.tables[table].0;
             let error = format!("an update of table `{table}` failed: {error}");
             self.operator.refusals.refuse(Refused { key, value, time: NO_TIME, place: None, error: &error })?;
         }
-        Ok(updated)
+        Ok(())
     }
 
     fn storage(&self, error: &dyn Display) -> TaskError {

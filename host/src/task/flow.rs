@@ -288,13 +288,13 @@ mod tests {
 
     #[test]
     fn credit_falls_fast_rises_slowly_and_stays_in_its_bounds() {
-        assert_eq!(next_credit(8_000, 40.0, 0), 4_000);
-        assert_eq!(next_credit(8_000, 4.0, 0), 8_000);
+        assert_eq!(next_credit(8_000, 10.0 * DRAIN_TARGET_MS, 0), 4_000);
+        assert_eq!(next_credit(8_000, DRAIN_TARGET_MS, 0), 8_000);
         assert_eq!(next_credit(8_000, 0.1, 0), 10_000);
         assert_eq!(next_credit(CREDIT_RECORDS_MIN, 1e9, 0), CREDIT_RECORDS_MIN);
         assert_eq!(next_credit(CREDIT_RECORDS_MAX, 0.0, 0), CREDIT_RECORDS_MAX);
-        assert_eq!(next_credit(8_000, 4.0, 4 * CREDIT_BYTES), 2_000);
-        assert_eq!(next_credit(2, 4.0, 100 * CREDIT_BYTES), 1);
+        assert_eq!(next_credit(8_000, DRAIN_TARGET_MS, 4 * CREDIT_BYTES), 2_000);
+        assert_eq!(next_credit(2, DRAIN_TARGET_MS, 100 * CREDIT_BYTES), 1);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use crate::lookup::{self, Directory, TableId};
 use crate::plugin::{Consistency, LookupError, OtherTables, Outcomes, Page, TableUpdates, Use};
 use crate::record::{Batch, BatchSize, Column};
 use crate::state::update::{Operands, Updates};
+use crate::state::{TablesError, Updated};
 use crate::task::flow::Flow;
 
 /// A table that an operator uses.
@@ -38,6 +39,16 @@ pub struct OwnPart {
     pub table: usize,
     /// The changes of keys that the task owns.
     pub updates: Updates,
+    /// Where their outcomes go.
+    pub outcomes: Option<Outcomes>,
+}
+
+/// Updates that have been applied to one owner's tables.
+pub struct AppliedPart {
+    /// The changes.
+    pub updates: Updates,
+    /// What became of each.
+    pub updated: Vec<Updated>,
     /// Where their outcomes go.
     pub outcomes: Option<Outcomes>,
 }
@@ -80,6 +91,30 @@ impl Others {
             );
         }
         own_part
+    }
+
+    /// Applies updates to the tables of whoever owns them: for a round, in which the owners stand still. Returns every owner's part with what became of it.
+    ///
+    /// # Errors
+    /// When state cannot be read.
+    pub fn apply_updates(&self, updates: TableUpdates) -> Result<Vec<AppliedPart>, TablesError> {
+        let used = &self.tables[updates.table];
+        let owners = &self.directory.operator(used.id).tasks;
+        let apply = |(task, updates, outcomes): (usize, Updates, Option<Outcomes>)| {
+            let updated = owners[task].update(used.table, &updates)?;
+            Ok(AppliedPart { updates, updated, outcomes })
+        };
+        split_updates(updates.updates, updates.outcomes, used).into_iter().map(apply).collect()
+    }
+
+    /// The table number `table` of those that are used.
+    pub fn id(&self, table: usize) -> TableId {
+        self.tables[table].id
+    }
+
+    /// Whether a table can be scanned.
+    pub fn is_ordered(&self, table: TableId) -> bool {
+        self.directory.is_ordered(table)
     }
 
     /// Sends records to the function that owns a table: each to the task of its key.

@@ -11,12 +11,14 @@ use super::flow::Flow;
 use super::isolate;
 use super::others::{self, Others};
 use super::refuse::{Refusals, Refused};
+use super::rounds::Seat;
 use super::route::Router;
+use super::serial::{RecordedOthers, RecordedState, Recorder};
 use super::{Mailbox, Message, TaskError, TaskSeal};
 use crate::metrics::OperatorMeters;
 use crate::plugin::engine::Function;
 use crate::plugin::instance::Instance;
-use crate::plugin::{BatchLog, Effects, Failure, FailureKind, Limits, StateReadError, StateReader};
+use crate::plugin::{BatchLog, Effects, Failure, FailureKind, Limits, OtherTables, StateReadError, StateReader};
 use crate::record::{Batch, Column};
 use crate::state::{TablesError, TaskTables};
 
@@ -60,6 +62,10 @@ pub struct Task {
     /// The sending side of its own mailbox: where outcomes come back to.
     pub(super) me: Mailbox,
     mailbox: UnboundedReceiver<Message>,
+    /// Its part in the rounds, where its operator is serializable.
+    seat: Option<Seat>,
+    /// Notes what a call reads, where its operator is serializable.
+    pub(super) recorder: Option<Recorder>,
     /// What came by loops while a drain was under way, in order.
     carried: VecDeque<Arc<Batch>>,
     /// Set while a drain is under way, until the seal.
@@ -70,7 +76,8 @@ pub struct Task {
 }
 
 impl Task {
-    /// A task of `operator` that owns `tables`. `place` says which operator of the graph that is, and which of its tasks this one is.
+    /// A task of `operator` that owns `tables`. `place` says which operator of the graph that is, and which of its tasks this one is; with a
+    /// `seat` it works in rounds.
     pub fn new(
         operator: Arc<OperatorSetup>,
         place: (usize, usize),
@@ -78,9 +85,12 @@ impl Task {
         router: Router,
         flow: Arc<Flow>,
         (me, mailbox): (Mailbox, UnboundedReceiver<Message>),
+        seat: Option<Seat>,
     ) -> Self {
+        let recorder = seat.as_ref().map(|_| Recorder::default());
         let carried = VecDeque::new();
-        Self { operator, place, tables, router, flow, me, mailbox, carried, hurry: false, held: None, instance: None }
+        let (hurry, held, instance) = (false, None, None);
+        Self { operator, place, tables, router, flow, me, mailbox, seat, recorder, carried, hurry, held, instance }
     }
 
     /// Makes the instance, so that a config that `init` refuses is known before anything is read.
@@ -98,7 +108,7 @@ impl Task {
     /// # Errors
     /// When a record fails that must stop the job, or state cannot be read.
     pub async fn run(mut self) -> Result<(), TaskError> {
-        while let Some(message) = self.next_message().await {
+        while let Some(message) = self.next_message().await? {
             // What is carried over comes before whatever arrived after it.
             self.work_on_carried().await?;
             match message {
@@ -162,10 +172,19 @@ impl Task {
         Ok(())
     }
 
-    async fn next_message(&mut self) -> Option<Message> {
-        match self.held.take() {
-            Some(message) => Some(message),
-            None => self.mailbox.recv().await,
+    /// The next message. Until it comes, a serializable task takes part in the rounds that others call for.
+    async fn next_message(&mut self) -> Result<Option<Message>, TaskError> {
+        if let Some(message) = self.held.take() {
+            return Ok(Some(message));
+        }
+        loop {
+            let Some(seat) = &mut self.seat else { return Ok(self.mailbox.recv().await) };
+            tokio::select! {
+                biased;
+                message = self.mailbox.recv() => return Ok(message),
+                () = seat.called() => {}
+            }
+            self.work_on(Batch::default()).await?;
         }
     }
 
@@ -225,8 +244,18 @@ impl Task {
         Ok(())
     }
 
-    /// Calls the function with `batch`; where that fails, finds the record at fault, refuses it and runs the others.
     async fn work_on(&mut self, batch: Batch) -> Result<(), TaskError> {
+        match self.seat.take() {
+            None => self.run_batch(batch).await,
+            Some(seat) => {
+                self.seat = Some(self.round(seat, batch).await?);
+                Ok(())
+            }
+        }
+    }
+
+    /// Calls the function with `batch`; where that fails, finds the record at fault, refuses it and runs the others.
+    pub(super) async fn run_batch(&mut self, batch: Batch) -> Result<(), TaskError> {
         let mut log = BatchLog::default();
         let (batch, result) = self.call(batch, &mut log).await?;
         let failure = match result {
@@ -278,7 +307,11 @@ impl Task {
     }
 
     /// One call. An instance whose call failed, or whose effects are not applied as it made them, is discarded.
-    async fn call(&mut self, batch: Batch, log: &mut BatchLog) -> Result<(Batch, Result<Effects, Failure>), TaskError> {
+    pub(super) async fn call(
+        &mut self,
+        batch: Batch,
+        log: &mut BatchLog,
+    ) -> Result<(Batch, Result<Effects, Failure>), TaskError> {
         let mut instance = match self.instance.take() {
             Some(instance) => instance,
             None => self.new_instance().await?,
@@ -294,11 +327,22 @@ impl Task {
         Ok((batch, result))
     }
 
+    /// The next call gets a fresh instance.
+    pub(super) fn discard_instance(&mut self) {
+        self.instance = None;
+    }
+
     async fn new_instance(&self) -> Result<Instance, TaskError> {
-        let state: Arc<dyn StateReader> = Arc::new(OwnTables(Arc::clone(&self.tables)));
         let OperatorSetup { name, function, limits, config, others, .. } = &*self.operator;
-        let uses = others.uses();
-        let made = Instance::new(name, function, *limits, state, Arc::clone(others) as _, uses, config).await;
+        let (own, others_arc) = (OwnTables(Arc::clone(&self.tables)), Arc::clone(others));
+        let (state, other_tables): (Arc<dyn StateReader>, Arc<dyn OtherTables>) = match &self.recorder {
+            None => (Arc::new(own), others_arc),
+            Some(recorder) => (
+                Arc::new(RecordedState { state: own, operator: self.place.0, recorder: recorder.clone() }),
+                Arc::new(RecordedOthers { others: others_arc, recorder: recorder.clone() }),
+            ),
+        };
+        let made = Instance::new(name, function, *limits, state, other_tables, others.uses(), config).await;
         made.map_err(|error| TaskError::Plugin { operator: name.clone(), error })
     }
 
