@@ -225,10 +225,10 @@ fn exchanged_state_directories_are_refused() {
     other.write_manifest(MANIFEST);
     check_goes_on(&other);
     exchange();
-    // Of two jobs of one name, the output tells: the files of the last epoch are not those that the log lists.
+    // Of two jobs of one name, the output tells: its directory bears the mark of its job.
     for job in [&job, &other] {
         let ended = job.run();
-        check_remedy(&ended.failed(3, &["out/part-"]), "exchanged");
+        check_remedy(&ended.failed(3, &["out/.wasmill-job` says that the output there is that of job"]), "exchanged");
     }
     exchange();
     let (kept, others) = (Kept::new(&job), Kept::new(&other));
@@ -316,6 +316,68 @@ fn the_output_directory_of_another_run_is_refused() {
     other.run().failed(3, &["out`", "holds output already", "move it away, choose another `path`"]);
     fs::remove_file(other.path(name)).unwrap();
     check_goes_on(&other);
+}
+
+/// Moves all visible output away; returns its lines.
+fn move_output_away(job: &Job, to: &str) -> Vec<String> {
+    fs::create_dir(job.path(to)).unwrap();
+    for file in output_files(&job.path("out")) {
+        fs::rename(&file, job.path(to).join(file.file_name().unwrap())).unwrap();
+    }
+    job.output_lines(to)
+}
+
+#[test]
+fn output_may_be_moved_away_as_soon_as_a_job_has_ended_cleanly() {
+    let job = Job::new(MANIFEST);
+    let mut lines = Vec::new();
+    for part in 0..3 {
+        add_part(&job, part);
+        if part == 1 {
+            // By a signal.
+            job.write_manifest(&MANIFEST.replace("kind = \"file\"", "kind = \"file\"\nfollow = true"));
+            let mut running = job.start();
+            wait_until("the part is published", &mut running, || job.output_lines("out").len() as u64 == PART);
+            running.signal(Signal::TERM);
+            running.wait().succeeded();
+            job.write_manifest(MANIFEST);
+        } else {
+            job.run().succeeded();
+        }
+        lines.extend(move_output_away(&job, &format!("taken-{part}")));
+        assert_eq!(job.output_lines("out"), [""; 0]);
+    }
+    // A start with nothing to do adds no epoch.
+    let before = job.newest_epoch();
+    job.run().succeeded();
+    assert_eq!(job.newest_epoch(), before);
+    job.write("out/all.jsonl", lines.join("\n"));
+    assert_eq!(counts_in_output(&job), counts(3));
+    assert_eq!(job.state("count"), counts(3));
+}
+
+#[test]
+fn exchanged_state_directories_are_refused_where_all_output_was_moved_away() {
+    let jobs = [Job::new(MANIFEST), Job::new(MANIFEST)];
+    for job in &jobs {
+        add_part(job, 0);
+        job.run().succeeded();
+        move_output_away(job, "taken");
+    }
+    let exchange = || {
+        let [first, second] = &jobs;
+        fs::rename(first.path("state"), first.path("state.own")).unwrap();
+        fs::rename(second.path("state"), first.path("state")).unwrap();
+        fs::rename(first.path("state.own"), second.path("state")).unwrap();
+    };
+    exchange();
+    for job in &jobs {
+        add_part(job, 1);
+        check_remedy(&job.run().failed(3, &["out/.wasmill-job"]), "exchanged");
+        assert_eq!(job.output_lines("out"), [""; 0]);
+    }
+    exchange();
+    jobs.iter().for_each(|job| _ = job.run().succeeded());
 }
 
 #[test]

@@ -126,7 +126,7 @@ fn live_and_die(job: &Job, mut life: Running, dice: &mut Dice) -> bool {
 
 fn has_temporaries(job: &Job) -> bool {
     let names = job.path("out").read_dir().into_iter().flatten().flatten();
-    names.into_iter().any(|entry| entry.file_name().as_encoded_bytes().starts_with(b"."))
+    names.into_iter().any(|entry| entry.file_name().as_encoded_bytes().starts_with(b".part-"))
 }
 
 /// So little memory that redb is fed every few epochs, and that some of the kills meet it.

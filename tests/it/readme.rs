@@ -33,7 +33,7 @@ fn the_tutorial_works_when_it_is_pasted() {
         "job.toml is valid: 1 source, 1 operator, 1 sink",
         r#"{"user":"ada","count":5,"slowest_page":"/order","slowest_milliseconds":205}"#,
         "summary/visits",
-        "as of epoch 1",
+        "as of epoch 2",
         "dia\t{\"count\":2,\"slowest_page\":\"/item/17\",\"slowest_milliseconds\":39}",
         r#"{"user":"ada","count":6,"slowest_page":"/late","slowest_milliseconds":900}"#,
     ];

@@ -10,7 +10,7 @@ use anyhow::{Context, ensure};
 use clap::Args;
 
 use super::load::JobArgs;
-use super::{Failure, failed, tell};
+use super::{Failure, failed};
 use crate::manifest::{Manifest, Operator};
 
 /// What `wasmill build` is given.
@@ -32,10 +32,10 @@ pub(super) fn run(arguments: &Build) -> Result<(), Failure> {
 fn build(manifest: &Manifest, dir: &Path) -> anyhow::Result<()> {
     let steps = steps(manifest);
     if steps.is_empty() {
-        tell("nothing to build: no operator has a `build` command");
+        eprintln!("nothing to build: no operator has a `build` command");
     }
     for step in steps {
-        tell(&format!("building {}: {}", step.operators.join(", "), step.command));
+        eprintln!("building {}: {}", step.operators.join(", "), step.command);
         run_step(&step, dir)?;
     }
     Ok(())

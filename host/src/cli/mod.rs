@@ -122,7 +122,7 @@ pub(crate) fn told(error: &ManifestError) -> Failure {
 }
 
 /// Prints a line to standard error. Nobody is left to tell when that is gone.
-pub(crate) fn tell(line: &str) {
+fn tell(line: &str) {
     use std::io::Write;
     let _ = writeln!(std::io::stderr().lock(), "{line}");
 }

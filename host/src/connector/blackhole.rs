@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{ConnectorError, Sink, SinkWriter};
-use crate::epoch::Epoch;
 use crate::epoch::entry::SinkSeal;
+use crate::epoch::{Epoch, JobId};
 use crate::record::Batch;
 
 /// The sink. Clones count together.
@@ -22,7 +22,12 @@ impl Blackhole {
 }
 
 impl Sink for Blackhole {
-    fn recover(&self, _unpublished: &[(Epoch, SinkSeal)], _last: Option<&SinkSeal>) -> Result<(), ConnectorError> {
+    fn recover(
+        &self,
+        _job: JobId,
+        _unpublished: &[(Epoch, SinkSeal)],
+        _last: Option<&SinkSeal>,
+    ) -> Result<(), ConnectorError> {
         Ok(())
     }
 

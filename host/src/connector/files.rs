@@ -7,8 +7,8 @@
 //! temporaries' number is one more than any in the directory when the writer starts. At least once: records go to
 //! `part-<20 digits>.<ending>` from the start, the digits being one more than any in the directory.
 //!
-//! A directory belongs to one sink. An epoch without records makes no file. What the directory must hold after a crash is told by the log;
-//! see `files_recovery`.
+//! A directory belongs to one sink. `.wasmill-job` holds the id of the job that writes to it exactly once: 32 hexadecimal digits and a line feed. An epoch without
+//! records makes no file. What the directory must hold after a crash is told by the log; see `files_recovery`.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -22,8 +22,8 @@ use super::files_recovery::{Recovery, digest_of_prefix};
 use super::format::Encoder;
 use super::{ConnectorError, Sink, SinkWriter};
 use crate::disk::{Disk, DiskFile};
-use crate::epoch::Epoch;
 use crate::epoch::entry::{OpenFile, PreparedFile, SinkSeal};
+use crate::epoch::{Epoch, JobId};
 use crate::manifest::{Delivery, FilesSink};
 use crate::record::Batch;
 use crate::time::Clock;
@@ -70,13 +70,19 @@ impl FilesDirectory {
 }
 
 impl Sink for FilesDirectory {
-    fn recover(&self, unpublished: &[(Epoch, SinkSeal)], last: Option<&SinkSeal>) -> Result<(), ConnectorError> {
+    fn recover(
+        &self,
+        job: JobId,
+        unpublished: &[(Epoch, SinkSeal)],
+        last: Option<&SinkSeal>,
+    ) -> Result<(), ConnectorError> {
         let recovery = self.recovery();
         recovery.create_directory()?;
         let exactly_once = self.is_exactly_once();
         if exactly_once && unpublished.is_empty() && last.is_none() {
             recovery.refuse_other_output()?;
         }
+        let is_marked = !exactly_once || recovery.check_owner(job)?;
         for (epoch, seal) in unpublished {
             recovery.publish_committed(*epoch, seal)?;
         }
@@ -89,6 +95,9 @@ impl Sink for FilesDirectory {
             }
         }
         recovery.remove_temporaries(open)?;
+        if !is_marked {
+            recovery.mark(job)?;
+        }
         recovery.sync_directory()
     }
 
@@ -122,7 +131,7 @@ impl Sink for FilesDirectory {
 
     fn publish(&self, seal: &SinkSeal) -> Result<(), ConnectorError> {
         let mut renamed = false;
-        for file in seal.prepared.iter().filter(|file| file.temporary != file.published) {
+        for file in seal.unpublished() {
             self.recovery().rename(&file.temporary, &file.published)?;
             renamed = true;
         }

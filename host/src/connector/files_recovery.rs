@@ -3,8 +3,11 @@
 //! The log names every committed file with its temporary name, its final name, length and digest. A committed file is at one of the two names,
 //! whatever the moment of the crash; anything else is damage and an error. Temporaries that the log does not name belong to epochs that never
 //! were, and are removed last. Every step may be repeated after a crash within it.
+//!
+//! Files of epochs whose publication the log notes may be anywhere: whoever reads them may have moved them away. So that the state directory of one job is
+//! never taken for another's when that is so, the directory bears the mark of its job.
 
-use std::io;
+use std::io::{self, Write};
 use std::path::Path;
 
 use xxhash_rust::xxh3::Xxh3;
@@ -13,8 +16,13 @@ use super::ConnectorError;
 use super::feed::io_error;
 use super::files::{is_output, is_temporary};
 use crate::disk::Disk;
-use crate::epoch::Epoch;
 use crate::epoch::entry::{OpenFile, PreparedFile, SinkSeal};
+use crate::epoch::{Epoch, JobId};
+
+/// Whose output a directory holds.
+pub const OWNER: &str = ".wasmill-job";
+/// The same while it is being written.
+const OWNER_TEMPORARY: &str = ".wasmill-job.tmp";
 
 /// Bytes read at once to check a file.
 const READ_BYTES: usize = 1 << 20;
@@ -71,16 +79,56 @@ impl Recovery<'_> {
         }
     }
 
+    /// Whether the directory is marked as that of `job`; false where it has no mark.
+    ///
+    /// # Errors
+    /// [`ConnectorError::Output`] when it is marked as another job's, or the mark cannot be understood.
+    pub fn check_owner(&self, job: JobId) -> Result<bool, ConnectorError> {
+        let path = self.directory.join(OWNER);
+        let bytes = match self.disk.read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(io_error("read", &path, error)),
+        };
+        let text = String::from_utf8_lossy(&bytes);
+        let found = text.trim_end();
+        if found == job.to_string() {
+            return Ok(true);
+        }
+        let path = path.display();
+        let is_id = found.len() == 32 && found.bytes().all(|digit| digit.is_ascii_hexdigit());
+        Err(ConnectorError::Output(match is_id {
+            true => format!(
+                "write to `{}`: `{path}` says that the output there is that of job {found}, but the state directory is that of job {job}; put back \
+                 the state directory that belongs to this output, choose another `path`, or, where that job is gone for good, remove the directory",
+                self.directory.display()
+            ),
+            false => format!(
+                "use `{path}`: it does not hold the id of a job; restore it, or, where the output beside it is this job's, remove it"
+            ),
+        }))
+    }
+
+    /// Marks the directory as that of `job`. Its name is durable after [`Recovery::sync_directory`].
+    ///
+    /// # Errors
+    /// When that fails.
+    pub fn mark(&self, job: JobId) -> Result<(), ConnectorError> {
+        // Written beside and renamed, so that a mark is whole or not there.
+        let path = self.directory.join(OWNER_TEMPORARY);
+        let mut file = self.disk.create(&path).map_err(|error| io_error("create", &path, error))?;
+        file.write_all(format!("{job}\n").as_bytes()).map_err(|error| io_error("write", &path, error))?;
+        self.disk.sync_file(&path).map_err(|error| io_error("sync", &path, error))?;
+        self.rename(OWNER_TEMPORARY, OWNER)
+    }
+
     /// Gives the files of a committed epoch their final names, where they have not got them.
     ///
     /// # Errors
     /// [`ConnectorError::Output`] when one is under neither name or does not match.
     pub fn publish_committed(&self, epoch: Epoch, seal: &SinkSeal) -> Result<(), ConnectorError> {
         // A file written at least once has its name from the start, and readers may do with it what they like.
-        seal.prepared
-            .iter()
-            .filter(|file| file.temporary != file.published)
-            .try_for_each(|file| self.publish_file(epoch, file))
+        seal.unpublished().try_for_each(|file| self.publish_file(epoch, file))
     }
 
     fn publish_file(&self, epoch: Epoch, file: &PreparedFile) -> Result<(), ConnectorError> {

@@ -25,8 +25,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::disk::RealDisk;
-use crate::epoch::Epoch;
 use crate::epoch::entry::{Position, SinkSeal};
+use crate::epoch::{Epoch, JobId};
 use crate::manifest;
 use crate::record::Batch;
 use crate::time::Clock;
@@ -144,13 +144,19 @@ pub trait SplitReader: Send {
 
 /// A kind of output. This half outlives the threads that write: it syncs, publishes and recovers.
 pub trait Sink: Send + Sync {
-    /// Brings the output into the state that the log describes, before anything is written: publishes what is committed but not yet published (`unpublished`, oldest
-    /// first), cuts or verifies the open file of `last`, and removes temporaries that no entry lists. With `last` = `None` the job starts from nothing.
+    /// Brings the output of `job` into the state that the log describes, before anything is written: publishes what is committed but not yet published
+    /// (`unpublished`, oldest first), cuts or verifies the open file of `last`, and removes temporaries that no entry lists. With `last` = `None` the job starts
+    /// from nothing.
     ///
     /// # Errors
-    /// [`ConnectorError::Output`] when a committed file is neither under its temporary nor its published name, or does not match its digest, or when a
-    /// job that starts from nothing would mix with another's output.
-    fn recover(&self, unpublished: &[(Epoch, SinkSeal)], last: Option<&SinkSeal>) -> Result<(), ConnectorError>;
+    /// [`ConnectorError::Output`] when a committed file is neither under its temporary nor its published name, or does not match its digest, or when the
+    /// output is another job's, or might mix with it.
+    fn recover(
+        &self,
+        job: JobId,
+        unpublished: &[(Epoch, SinkSeal)],
+        last: Option<&SinkSeal>,
+    ) -> Result<(), ConnectorError>;
 
     /// A writer that goes on behind `last`. Call it after [`Sink::recover`], once.
     ///

@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 use super::feed::io_error;
 use super::format::Encoder;
 use super::{ConnectorError, Sink, SinkWriter};
-use crate::epoch::Epoch;
 use crate::epoch::entry::SinkSeal;
+use crate::epoch::{Epoch, JobId};
 use crate::manifest::StdoutSink;
 use crate::record::Batch;
 
@@ -41,7 +41,12 @@ impl Stdout {
 }
 
 impl Sink for Stdout {
-    fn recover(&self, _unpublished: &[(Epoch, SinkSeal)], _last: Option<&SinkSeal>) -> Result<(), ConnectorError> {
+    fn recover(
+        &self,
+        _job: JobId,
+        _unpublished: &[(Epoch, SinkSeal)],
+        _last: Option<&SinkSeal>,
+    ) -> Result<(), ConnectorError> {
         Ok(())
     }
 

@@ -167,6 +167,13 @@ pub struct SinkSeal {
     pub exactly_once: bool,
 }
 
+impl SinkSeal {
+    /// The files that get their final names only when the epoch is committed.
+    pub fn unpublished(&self) -> impl Iterator<Item = &PreparedFile> {
+        self.prepared.iter().filter(|file| file.temporary != file.published)
+    }
+}
+
 /// Records that came by a loop and were not begun in the epoch: the first that their operator works on in the next one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Carried {
@@ -197,4 +204,11 @@ pub struct Entry {
     pub finished: bool,
     /// Counters of the whole life of the job (`records_in`, …), carried over restarts.
     pub totals: BTreeMap<String, u64>,
+}
+
+impl Entry {
+    /// Whether files of it are published only after its commit, which a later entry has to note.
+    pub fn has_unpublished(&self) -> bool {
+        self.sinks.values().any(|seal| seal.unpublished().next().is_some())
+    }
 }

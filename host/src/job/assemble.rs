@@ -21,6 +21,7 @@ use super::write::SinkSetup;
 use super::{Ended, JobError, Meters, Outcome};
 use crate::connector::{Sink, sink_from, source_from};
 use crate::disk::RealDisk;
+use crate::epoch::JobId;
 use crate::epoch::entry::Entry;
 use crate::graph::{Declared, Graph, Plan, StateIdentity};
 use crate::manifest::{Loaded, Manifest};
@@ -71,14 +72,14 @@ async fn run_with(
     let declared = functions.iter().map(|(name, function)| (name.clone(), declared(function))).collect();
     let (plan, _) = Plan::new(graph, worker_count(manifest), &declared)
         .map_err(|findings| JobError::Manifest(loaded.document.refusal(findings)))?;
-    let Opened { store, committer, attempt, last, unpublished, .. } = open_state(loaded, graph, &declared)?;
+    let Opened { store, committer, job, attempt, last, unpublished, .. } = open_state(loaded, graph, &declared)?;
     let first_epoch = last.as_ref().map_or(0, |entry| entry.epoch);
     meters.committed_epoch.store(first_epoch, Ordering::Relaxed);
     log_start(manifest, last.as_ref());
 
     let flow = Arc::new(Flow::default());
     let (failed, failures) = unbounded_channel();
-    let sinks = open_sinks(loaded, last.as_ref(), &unpublished)?;
+    let sinks = open_sinks(loaded, job, last.as_ref(), &unpublished)?;
     let (mut wiring, mailboxes) = Wiring::new(manifest, graph, &plan, Arc::clone(&flow), Arc::clone(&meters));
     start_sinks(mailboxes, &sinks, last.as_ref(), &flow, &failed)?;
     let (tasks, _directory) = wiring.tasks(&functions, &store)?;
@@ -109,6 +110,7 @@ async fn run_with(
         moved_at_seal: 0,
         has_open_output: last.as_ref().is_some_and(|entry| entry.sinks.values().any(|seal| seal.open.is_some())),
         finished: last.as_ref().is_some_and(|entry| entry.finished),
+        has_unnoted_output: last.as_ref().is_some_and(Entry::has_unpublished),
     };
     let stop = Stop::new(stop, manifest.job.stop_within.0, Arc::clone(&coordinator.flow));
     let result = coordinator.run(&mut Events { failures, committed, input_ended, stop }).await;
@@ -209,14 +211,14 @@ fn log_start(manifest: &Manifest, last: Option<&Entry>) {
 }
 
 /// Opens the sinks and brings their output into the state of the last committed epoch.
-fn open_sinks(loaded: &Loaded, last: Option<&Entry>, unpublished: &[Entry]) -> Result<Sinks, JobError> {
+fn open_sinks(loaded: &Loaded, job: JobId, last: Option<&Entry>, unpublished: &[Entry]) -> Result<Sinks, JobError> {
     let mut sinks = Sinks::new();
     for (name, manifest) in &loaded.manifest.sinks {
         let failed = |error| JobError::sink(name, error);
         let sink = sink_from(manifest, loaded.directory()).map_err(failed)?;
         let seals: Vec<_> =
             unpublished.iter().filter_map(|entry| Some((entry.epoch, entry.sinks.get(name)?.clone()))).collect();
-        sink.recover(&seals, last.and_then(|entry| entry.sinks.get(name))).map_err(failed)?;
+        sink.recover(job, &seals, last.and_then(|entry| entry.sinks.get(name))).map_err(failed)?;
         sinks.insert(name.clone(), Arc::from(sink));
     }
     Ok(sinks)

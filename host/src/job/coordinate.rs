@@ -76,6 +76,8 @@ pub(super) struct Coordinator {
     pub(super) has_open_output: bool,
     /// Whether the last sealed epoch says that all input has ended.
     pub(super) finished: bool,
+    /// Whether the last sealed epoch has files of whose publication no entry says anything yet.
+    pub(super) has_unnoted_output: bool,
 }
 
 impl Coordinator {
@@ -178,14 +180,17 @@ impl Coordinator {
         last_seal.elapsed() >= self.rule.interval || self.rule.records.is_some_and(|records| since >= records)
     }
 
-    /// The last epoch: drains what was admitted, seals, and waits until it is published.
+    /// The last epoch: drains what was admitted, seals, and waits until it is published. One more notes that it is: its files may be moved away then.
     async fn end(&mut self, events: &mut Events, ended: Ended) -> Result<Ended, JobError> {
+        self.flow.close();
         self.settle(events).await?;
-        if self.flow.moved() > self.moved_at_seal || (ended == Ended::InputEnded && !self.finished) {
+        let mut is_needed = self.flow.moved() > self.moved_at_seal || (ended == Ended::InputEnded && !self.finished);
+        while is_needed || self.has_unnoted_output {
             if !self.seal(events, true).await? {
                 return Ok(Ended::StoppedShort);
             }
             self.settle(events).await?;
+            is_needed = false;
         }
         self.splits.stop();
         Ok(ended)
@@ -269,6 +274,7 @@ impl Coordinator {
         let (attempt, published) = (self.attempt, epoch - 1);
         let entry = Entry { epoch, attempt, deltas, carried, positions, sinks, published, finished, totals };
         (self.epoch, self.finished) = (epoch, finished);
+        self.has_unnoted_output = entry.has_unpublished();
         self.pending += 1;
         self.meters.sealed.add(1);
         self.meters.durations.lock().pause.record(paused);

@@ -9,8 +9,12 @@ mod recovery;
 use std::path::{Path, PathBuf};
 
 use super::{BadRecord, ConnectorError, ReadOutcome, Source, SplitReader, source_from};
+use crate::epoch::JobId;
 use crate::epoch::entry::Position;
 use crate::record::Batch;
+
+/// The job whose output sinks write.
+const JOB: JobId = JobId(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef);
 
 /// A directory that is removed at the end of the test.
 struct Room(tempfile::TempDir);

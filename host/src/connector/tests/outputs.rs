@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 
 use super::super::blackhole::Blackhole;
 use super::super::files::FilesDirectory;
+use super::super::files_recovery::OWNER;
 use super::super::stdout::Stdout;
 use super::super::{Sink, SinkWriter};
 use super::*;
@@ -30,9 +31,10 @@ pub fn batch(values: &[&str]) -> Batch {
     batch
 }
 
-/// The names in the output directory and what the files hold.
+/// The names in the output directory, but for the mark of its job, and what the files hold.
 pub fn listing(room: &Room) -> Vec<(String, String)> {
-    let names = RealDisk.list(&room.path().join("out")).unwrap();
+    let mut names = RealDisk.list(&room.path().join("out")).unwrap();
+    names.retain(|name| name != OWNER);
     let content = |name: &String| std::fs::read_to_string(room.path().join("out").join(name)).unwrap();
     names.into_iter().map(|name| (name.clone(), content(&name))).collect()
 }
@@ -54,7 +56,7 @@ fn file(name: &str, content: &str) -> (String, String) {
 fn output_appears_with_its_epoch_s_publication_and_empty_epochs_make_no_file() {
     let room = Room::new();
     let sink = sink(&room, "", &Clock::manual());
-    sink.recover(&[], None).unwrap();
+    sink.recover(JOB, &[], None).unwrap();
     let mut writer = sink.writer(None).unwrap();
     write(&mut *writer, &["a", "b"]);
     write(&mut *writer, &["c"]);
@@ -79,7 +81,7 @@ fn output_appears_with_its_epoch_s_publication_and_empty_epochs_make_no_file() {
 fn a_file_spans_epochs_until_it_is_time_to_roll() {
     let (room, clock) = (Room::new(), Clock::manual());
     let sink = sink(&room, "roll = '10s'\nformat = 'csv'\ncolumns = ['key', 'value']", &clock);
-    sink.recover(&[], None).unwrap();
+    sink.recover(JOB, &[], None).unwrap();
     let mut writer = sink.writer(None).unwrap();
     let mut seal = |epoch, values: &[&str], last| {
         write(&mut *writer, values);
@@ -106,7 +108,7 @@ fn at_least_once_output_is_visible_when_flushed_and_names_never_come_again() {
     for attempt in 0..2u64 {
         let sink = sink(&room, "delivery = 'at-least-once'\nformat = 'jsonl'", &Clock::manual());
         assert!(!sink.is_exactly_once());
-        sink.recover(&[], None).unwrap();
+        sink.recover(JOB, &[], None).unwrap();
         let mut writer = sink.writer(None).unwrap();
         write(&mut *writer, &["1"]);
         writer.flush().unwrap();
@@ -124,7 +126,7 @@ fn at_least_once_output_is_visible_when_flushed_and_names_never_come_again() {
 fn a_name_that_is_taken_is_never_replaced() {
     let room = Room::new();
     let sink = sink(&room, "", &Clock::manual());
-    sink.recover(&[], None).unwrap();
+    sink.recover(JOB, &[], None).unwrap();
     let mut writer = sink.writer(None).unwrap();
     write(&mut *writer, &["a"]);
     let seal = writer.seal(1, false).unwrap();

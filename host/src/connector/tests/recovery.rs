@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::super::Sink;
 use super::super::files::FilesDirectory;
+use super::super::files_recovery::OWNER;
 use super::outputs::{batch, listing, sink, visible, write};
 use super::*;
 use crate::disk::{Disk, DiskFile, RealDisk};
@@ -20,7 +21,7 @@ const FIRST: &str = "part-00000000000000000001.txt";
 fn sealed(settings: &str) -> (Room, FilesDirectory, SinkSeal) {
     let room = Room::new();
     let sink = sink(&room, settings, &Clock::manual());
-    sink.recover(&[], None).unwrap();
+    sink.recover(JOB, &[], None).unwrap();
     let mut writer = sink.writer(None).unwrap();
     write(&mut *writer, &["a", "b"]);
     let seal = writer.seal(1, false).unwrap();
@@ -33,7 +34,7 @@ fn committed_files_are_published_whether_or_not_they_were() {
     let (room, sink, seal) = sealed("");
     room.write("out/.part-77.txt.tmp", "never committed");
     for _ in 0..3 {
-        sink.recover(&[(1, seal.clone())], Some(&seal)).unwrap();
+        sink.recover(JOB, &[(1, seal.clone())], Some(&seal)).unwrap();
         assert_eq!(listing(&room), [(FIRST.to_owned(), "a\nb\n".to_owned())]);
     }
 }
@@ -48,7 +49,7 @@ fn a_committed_file_that_is_missing_or_damaged_is_an_error_and_nothing_is_remove
         room.write("out/.part-77.txt.tmp", "never committed");
         let name = if published { FIRST } else { &seal.prepared[0].temporary };
         damage(&room.path().join("out").join(name));
-        let error = sink.recover(&[(1, seal.clone())], Some(&seal)).unwrap_err().to_string();
+        let error = sink.recover(JOB, &[(1, seal.clone())], Some(&seal)).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
         assert!(room.path().join("out/.part-77.txt.tmp").exists());
     };
@@ -64,12 +65,42 @@ fn a_job_that_starts_from_nothing_refuses_other_output() {
     let room = Room::new();
     room.write(&format!("out/{FIRST}"), "another's");
     let exactly_once = sink(&room, "", &Clock::manual());
-    let error = exactly_once.recover(&[], None).unwrap_err().to_string();
+    let error = exactly_once.recover(JOB, &[], None).unwrap_err().to_string();
     assert!(error.contains(FIRST) && error.contains("another `path`"), "{error}");
-    sink(&room, "delivery = 'at-least-once'", &Clock::manual()).recover(&[], None).unwrap();
+    sink(&room, "delivery = 'at-least-once'", &Clock::manual()).recover(JOB, &[], None).unwrap();
     std::fs::remove_file(room.path().join("out").join(FIRST)).unwrap();
     room.write("out/part-of-speech.txt", "not ours");
-    exactly_once.recover(&[], None).unwrap();
+    exactly_once.recover(JOB, &[], None).unwrap();
+}
+
+#[test]
+fn a_directory_bears_the_mark_of_its_job_and_refuses_any_other() {
+    let room = Room::new();
+    let sink = sink(&room, "", &Clock::manual());
+    sink.recover(JOB, &[], None).unwrap();
+    let mark = room.path().join("out").join(OWNER);
+    assert_eq!(std::fs::read_to_string(&mark).unwrap(), "0123456789abcdef0123456789abcdef\n");
+    sink.recover(JOB, &[], None).unwrap();
+    // Also with a history, and where nothing is left of the output.
+    for last in [None, Some(&SinkSeal::default())] {
+        let error = sink.recover(JobId(7), &[], last).unwrap_err().to_string();
+        let said = ["out/.wasmill-job", "job 0123456789abcdef0123456789abcdef", "job 00000000000000000000000000000007"];
+        assert!(said.iter().all(|said| error.contains(said)) && error.contains("put back"), "{error}");
+    }
+    std::fs::write(&mark, "0123").unwrap();
+    let error = sink.recover(JOB, &[], None).unwrap_err().to_string();
+    assert!(error.contains("does not hold the id of a job") && error.contains("restore it"), "{error}");
+    // Whoever moved the whole directory away gets a new one.
+    std::fs::remove_dir_all(room.path().join("out")).unwrap();
+    sink.recover(JOB, &[], Some(&SinkSeal::default())).unwrap();
+    assert!(mark.exists());
+}
+
+#[test]
+fn at_least_once_output_has_no_mark() {
+    let room = Room::new();
+    sink(&room, "delivery = 'at-least-once'", &Clock::manual()).recover(JOB, &[], None).unwrap();
+    assert!(!room.path().join("out").join(OWNER).exists());
 }
 
 #[test]
@@ -78,7 +109,7 @@ fn an_open_file_is_cut_to_what_is_committed_and_gone_on_with() {
     let open = seal.open.clone().unwrap();
     let path = room.path().join("out").join(&open.temporary);
     room.write(&format!("out/{}", open.temporary), "a\nb\nnever committed\n");
-    sink.recover(&[(1, seal.clone())], Some(&seal)).unwrap();
+    sink.recover(JOB, &[(1, seal.clone())], Some(&seal)).unwrap();
     let mut writer = sink.writer(Some(&seal)).unwrap();
     write(&mut *writer, &["c"]);
     let next = writer.seal(2, true).unwrap();
@@ -87,10 +118,10 @@ fn an_open_file_is_cut_to_what_is_committed_and_gone_on_with() {
     assert_eq!(listing(&room), [(FIRST.to_owned(), "a\nb\nc\n".to_owned())]);
     for damaged in ["a\n", "a\nc\n"] {
         std::fs::write(&path, damaged).unwrap();
-        assert!(sink.recover(&[], Some(&seal)).is_err());
+        assert!(sink.recover(JOB, &[], Some(&seal)).is_err());
     }
     std::fs::remove_file(&path).unwrap();
-    assert!(sink.recover(&[], Some(&seal)).unwrap_err().to_string().contains("is not there"));
+    assert!(sink.recover(JOB, &[], Some(&seal)).unwrap_err().to_string().contains("is not there"));
 }
 
 #[test]
@@ -99,7 +130,9 @@ fn a_sink_made_at_least_once_publishes_what_was_committed() {
     let open = seal.open.clone().unwrap();
     room.write(&format!("out/{}", open.temporary), "a\nb\nnever committed\n");
     for _ in 0..2 {
-        sink(&room, "delivery = 'at-least-once'", &Clock::manual()).recover(&[(1, seal.clone())], Some(&seal)).unwrap();
+        sink(&room, "delivery = 'at-least-once'", &Clock::manual())
+            .recover(JOB, &[(1, seal.clone())], Some(&seal))
+            .unwrap();
         assert_eq!(visible(&room), [(FIRST.to_owned(), "a\nb\n".to_owned())]);
     }
 }
@@ -202,7 +235,7 @@ fn run(room: &Room, roll: &str, disk: FailingDisk, log: &mut Log) -> Result<(), 
     let sink = FilesDirectory::new(&manifest, room.path(), Arc::new(disk), clock.clone())?;
     let unpublished: Vec<_> = log.seals.iter().filter(|(epoch, _)| *epoch > log.published).cloned().collect();
     let last = log.seals.last().map(|(_, seal)| seal.clone());
-    sink.recover(&unpublished, last.as_ref())?;
+    sink.recover(JOB, &unpublished, last.as_ref())?;
     let mut published = log.seals.len() as Epoch;
     let mut writer = sink.writer(last.as_ref())?;
     for (epoch, values) in (1..).zip(EPOCHS).skip(log.seals.len()) {

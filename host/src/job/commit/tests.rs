@@ -76,7 +76,7 @@ impl Job {
             let sink: Arc<dyn Sink> = Arc::new(sink.map_err(failed)?);
             let unpublished: Vec<_> =
                 opened.unpublished.iter().map(|entry| (entry.epoch, entry.sinks[name].clone())).collect();
-            sink.recover(&unpublished, last_of(name)).map_err(failed)?;
+            sink.recover(opened.job, &unpublished, last_of(name)).map_err(failed)?;
             writers.insert(name.to_owned(), sink.writer(last_of(name)).map_err(failed)?);
             sinks.insert(name.to_owned(), sink);
         }
@@ -154,6 +154,13 @@ impl Job {
             }
         }
         Ok(())
+    }
+
+    /// Notes in one more epoch that all output is published, as a clean end does.
+    fn note(&mut self) -> Result<(), JobError> {
+        let entry = self.seal()?;
+        assert!(!entry.has_unpublished());
+        commit(&mut self.opened.committer, &self.sinks, Sealed { entry, sealed_at: Instant::now() }).map(drop)
     }
 
     /// Compares state and output with the plain computation over the records so far, right after recovery.
@@ -258,4 +265,48 @@ fn a_crash_during_recovery_loses_nothing_and_doubles_nothing() {
             }
         }
     }
+}
+
+/// Readers take the output away.
+fn take_output(disk: &CrashDisk) {
+    for (name, _) in SINKS {
+        let directory = Path::new("/job").join(name);
+        for name in disk.list(&directory).expect("the directory is there").iter().filter(|name| is_output(name)) {
+            disk.remove(&directory.join(name)).expect("a listed file is there");
+        }
+    }
+}
+
+#[test]
+fn output_may_be_taken_away_once_its_publication_is_noted_and_not_before() {
+    let mut noted = false;
+    for step in 0.. {
+        let disk = CrashDisk::new();
+        let mut known = Known::default();
+        let mut job = Job::open(&disk).expect("the disk works");
+        job.run(&mut known).expect("the disk works");
+        disk.stop_after(step);
+        noted = job.note().is_ok();
+        drop(job);
+        for unsynced in [Unsynced::Lost, Unsynced::Kept, Unsynced::Torn(step)] {
+            let after = disk.crash(unsynced);
+            let context = format!("step {step}, {unsynced:?}");
+            let job = Job::open(&after).unwrap_or_else(|error| panic!("{context}: {error}"));
+            job.check(&context);
+            drop(job);
+            take_output(&after);
+            match Job::open(&after) {
+                Ok(job) => assert_eq!(job.records, INPUT, "{context}"),
+                Err(error) => {
+                    assert!(!noted, "{context}: {error}");
+                    assert!(error.to_string().contains("is not there"), "{context}: {error}");
+                }
+            }
+        }
+        if noted {
+            assert!(step > 3, "{step}");
+            break;
+        }
+    }
+    assert!(noted);
 }
