@@ -10,5 +10,6 @@ mod inputs;
 mod kill;
 mod layers;
 mod new_guest;
+mod others;
 mod plain;
 mod readme;
