@@ -1,6 +1,6 @@
 //! Reading and filling the contract's columns.
 
-use crate::bindings::wasmill::operator::types::{Batch, Column};
+use crate::bindings::wasmill::operator::types::{Batch, Column, OptionalColumn};
 
 /// The `times` entry of a record that has no event time.
 pub(crate) const NO_TIME: i64 = i64::MIN;
@@ -46,9 +46,28 @@ impl Column {
         self.abandon_item();
     }
 
+    /// The items from place `first` on.
+    pub(crate) fn behind(&self, first: usize) -> Self {
+        let mut behind = Self::empty();
+        (first..self.len()).for_each(|index| behind.push(self.get(index)));
+        behind
+    }
+
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.ends.clear();
+    }
+}
+
+impl OptionalColumn {
+    pub(crate) fn empty() -> Self {
+        Self { items: Column::empty(), present: Vec::new() }
+    }
+
+    /// Removes the last item, if there is one.
+    pub(crate) fn pop(&mut self) {
+        self.items.pop();
+        self.present.pop();
     }
 }
 

@@ -5,10 +5,12 @@ use std::rc::Rc;
 
 use crate::Function;
 use crate::bindings::wasmill::operator::log::Level;
+use crate::bindings::wasmill::operator::tables::{self, Op, Outcomes, Page};
 use crate::bindings::wasmill::operator::types::{Batch, Column, Error, OptionalColumn};
-use crate::bindings::wasmill::operator::{culprit, description::Descriptor, log, metrics, output, state};
+use crate::bindings::wasmill::operator::{culprit, declare, description::Descriptor, log, metrics, output, state};
 use crate::host::Host;
 use crate::runner::{Runner, report_panic};
+use crate::used::Consistency;
 
 struct Imports;
 
@@ -27,6 +29,53 @@ impl Host for Imports {
 
     fn delete_many(&self, table: &str, keys: &Column, records: &[u32]) -> Result<(), Error> {
         state::delete_many(table, keys, records)
+    }
+
+    fn look_up_many(&self, table: &str, keys: &Column, consistency: Consistency) -> Result<OptionalColumn, Error> {
+        tables::get_many(table, keys, &consistency.into())
+    }
+
+    fn look_up(&self, table: &str, key: &[u8], consistency: Consistency) -> Result<Option<Vec<u8>>, Error> {
+        tables::get(table, key, &consistency.into())
+    }
+
+    fn scan(
+        &self,
+        table: &str,
+        from: &[u8],
+        to: Option<&[u8]>,
+        limit: u32,
+        consistency: Consistency,
+    ) -> Result<Page, Error> {
+        tables::scan(table, from, to, limit, &consistency.into())
+    }
+
+    fn update_many(
+        &self,
+        table: &str,
+        keys: &Column,
+        op: &Op,
+        values: &Column,
+        records: &[u32],
+        outcomes: Option<&Outcomes>,
+    ) -> Result<(), Error> {
+        tables::update_many(table, keys, op, values, records, outcomes)
+    }
+
+    fn compare_and_put_many(
+        &self,
+        table: &str,
+        keys: &Column,
+        expected: &OptionalColumn,
+        values: &OptionalColumn,
+        records: &[u32],
+        outcomes: Option<&Outcomes>,
+    ) -> Result<(), Error> {
+        tables::compare_and_put_many(table, keys, expected, values, records, outcomes)
+    }
+
+    fn send(&self, table: &str, sent: &Batch, records: &[u32]) -> Result<(), Error> {
+        tables::send(table, sent, records)
     }
 
     fn emit(&self, port: &str, emitted: &Batch, records: &[u32]) -> Result<(), Error> {
@@ -68,7 +117,11 @@ impl<F: Function> Instance<F> {
     /// The export `describe`.
     pub fn describe() -> Descriptor {
         report_panics();
-        F::describe().into_descriptor()
+        let description = F::describe();
+        description.open_tables().iter().for_each(|table| declare::open_table(table));
+        description.ordered_tables().iter().for_each(|table| declare::ordered_table(table));
+        description.used().iter().for_each(|table| declare::uses_table(table));
+        description.into_descriptor()
     }
 
     /// The export `init`.

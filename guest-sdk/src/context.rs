@@ -1,4 +1,6 @@
-//! What a function can do while it works on a record: state, output, log, metrics.
+//! What a function can do while it works on a record: state, output, log, metrics; in `others`, tables of others.
+
+mod others;
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -14,12 +16,14 @@ use crate::description::{Description, Port};
 use crate::error::{Reject, StateError};
 use crate::host::Host;
 use crate::keys::KeyIndex;
+use crate::lookup::Lookups;
 use crate::output::{Buffer, Outputs};
 use crate::table::{Caches, Entry, Failure, Table};
+use crate::update::Updates;
 
 /// What a function can do while it works on a record.
 ///
-/// Nothing reaches the host before the batch ends, except log lines. An entry may be held while records are emitted and other
+/// Nothing that has an effect reaches the host before the batch ends, except log lines. An entry may be held while records are emitted and other
 /// tables are used; two entries of one table may not be held at once.
 pub struct Context {
     host: Rc<dyn Host>,
@@ -30,6 +34,12 @@ pub struct Context {
     caches: Caches,
     outputs: RefCell<Outputs>,
     metrics: RefCell<Metrics>,
+    /// The names of the tables that are used beside the function's own.
+    uses: Vec<&'static str>,
+    lookups: RefCell<Lookups>,
+    updates: RefCell<Updates>,
+    /// Why the batch fails as a whole.
+    batch_failure: RefCell<Option<String>>,
 }
 
 impl Context {
@@ -139,6 +149,10 @@ impl Context {
             caches: Caches::new(description.caches()),
             outputs: RefCell::new(Outputs::new(description.ports())),
             metrics: RefCell::default(),
+            uses: description.used().to_vec(),
+            lookups: RefCell::default(),
+            updates: RefCell::default(),
+            batch_failure: RefCell::default(),
         }
     }
 
@@ -147,6 +161,8 @@ impl Context {
         self.keys.get_mut().clear();
         self.caches.clear();
         self.outputs.get_mut().clear();
+        self.lookups.get_mut().clear();
+        self.updates.get_mut().clear();
         *self.metrics.get_mut() = Metrics::default();
         self.input = input;
     }
@@ -171,6 +187,7 @@ impl Context {
             return Err(Failure { record: Some(record), reason: reject.into_reason() });
         }
         self.outputs.get_mut().undo(record);
+        self.updates.get_mut().undo(record);
         self.metrics.get_mut().of_record.clear();
         self.host.reject(record, reject.reason());
         Ok(())
@@ -183,6 +200,7 @@ impl Context {
     pub(crate) fn end_batch(&mut self) -> Result<(), Failure> {
         self.caches.write_back(self.keys.get_mut(), &self.input, &*self.host)?;
         self.outputs.get_mut().hand_over(&*self.host)?;
+        self.updates.get_mut().hand_over(&*self.host)?;
         self.metrics.get_mut().hand_over(&*self.host);
         Ok(())
     }

@@ -3,6 +3,7 @@
 use crate::bindings::wasmill::operator::description::{Descriptor, Table as TableDescriptor};
 use crate::codec::Codec;
 use crate::table::{AnyCache, Table, new_cache};
+use crate::used::UsedTable;
 
 /// A named output beside `out`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +27,9 @@ pub struct Description {
     name: &'static str,
     version: &'static str,
     tables: Vec<DeclaredTable>,
+    open: Vec<&'static str>,
+    ordered: Vec<&'static str>,
+    uses: Vec<&'static str>,
     ports: Vec<Port>,
 }
 
@@ -39,7 +43,8 @@ struct DeclaredTable {
 impl Description {
     /// A function without tables. Name and version are for people: `Description::new(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"))`.
     pub fn new(name: &'static str, version: &'static str) -> Self {
-        Self { name, version, tables: Vec::new(), ports: Vec::new() }
+        let (open, ordered, uses) = (Vec::new(), Vec::new(), Vec::new());
+        Self { name, version, tables: Vec::new(), open, ordered, uses, ports: Vec::new() }
     }
 
     /// Declares a table; only declared tables can be used.
@@ -52,6 +57,24 @@ impl Description {
         self
     }
 
+    /// Lets other operators look up and change a declared table, where the manifest says so, too.
+    pub fn open<C: Codec>(mut self, table: &Table<C>) -> Self {
+        self.open.push(table.name);
+        self
+    }
+
+    /// Keeps a declared table in the order of its keys, so that it can be scanned.
+    pub fn ordered<C: Codec>(mut self, table: &Table<C>) -> Self {
+        self.ordered.push(table.name);
+        self
+    }
+
+    /// Declares a table that is used beside the function's own. Which one it is stands in the manifest.
+    pub fn uses<C: Codec>(mut self, table: &UsedTable<C>) -> Self {
+        self.uses.push(table.name);
+        self
+    }
+
     /// Declares a port beside `out`; only declared ports can be emitted on.
     pub fn port(mut self, port: &Port) -> Self {
         self.ports.push(*port);
@@ -60,6 +83,20 @@ impl Description {
 
     pub(crate) fn caches(&self) -> Vec<(&'static str, Box<dyn AnyCache>)> {
         self.tables.iter().map(|table| (table.name, (table.new_cache)(table.name))).collect()
+    }
+
+    #[cfg(any(target_arch = "wasm32", test))]
+    pub(crate) fn open_tables(&self) -> &[&'static str] {
+        &self.open
+    }
+
+    #[cfg(any(target_arch = "wasm32", test))]
+    pub(crate) fn ordered_tables(&self) -> &[&'static str] {
+        &self.ordered
+    }
+
+    pub(crate) fn used(&self) -> &[&'static str] {
+        &self.uses
     }
 
     pub(crate) fn ports(&self) -> &[Port] {

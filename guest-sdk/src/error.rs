@@ -47,6 +47,11 @@ pub enum StateError {
         /// The table's name.
         table: &'static str,
     },
+    /// The table that is used beside the function's own is missing in the function's [`Description`](crate::Description).
+    UndeclaredUse {
+        /// What the function calls the table.
+        table: &'static str,
+    },
     /// The table is declared with another codec than the one it is used with.
     OtherCodec {
         /// The table's name.
@@ -64,7 +69,14 @@ pub enum StateError {
         /// What is wrong.
         reason: String,
     },
-    /// The host refused: most often a key that belongs to another task.
+    /// A value of an update has no encoding.
+    Encode {
+        /// The table's name.
+        table: &'static str,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The host refused: most often a key that belongs to another task, or a table that the manifest does not let the function use so.
     Host {
         /// The table's name.
         table: &'static str,
@@ -79,6 +91,9 @@ impl fmt::Display for StateError {
             Self::Undeclared { table } => {
                 write!(f, "use table `{table}`: it is not declared; add it to `describe` with `.table(&…)`")
             }
+            Self::UndeclaredUse { table } => {
+                write!(f, "use table `{table}`: it is not declared; add it to `describe` with `.uses(&…)`")
+            }
             Self::OtherCodec { table } => {
                 write!(f, "use table `{table}`: it is declared with another codec; use one constant for both")
             }
@@ -86,6 +101,7 @@ impl fmt::Display for StateError {
                 write!(f, "use table `{table}`: another entry of it is still held; let go of that one first")
             }
             Self::Decode { table, reason } => write!(f, "decode a value of table `{table}`: {reason}"),
+            Self::Encode { table, reason } => write!(f, "encode a value of table `{table}`: {reason}"),
             Self::Host { table, reason } => write!(f, "read table `{table}`: {reason}"),
         }
     }

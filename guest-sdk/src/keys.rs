@@ -151,6 +151,37 @@ impl KeyIndex {
     }
 }
 
+/// Distinct keys that belong to no batch, numbered in the order in which they come.
+#[derive(Debug)]
+pub(crate) struct KeySet {
+    index: KeyIndex,
+    no_records: Batch,
+}
+
+impl KeySet {
+    pub(crate) fn empty() -> Self {
+        let mut set = Self { index: KeyIndex::empty(), no_records: Batch::empty() };
+        set.index.build(&set.no_records);
+        set
+    }
+
+    /// The number of `key`, a new one where it has none yet.
+    pub(crate) fn place(&mut self, key: &[u8]) -> usize {
+        self.index.slot_of_key(&self.no_records, key)
+    }
+
+    /// The keys by their numbers.
+    pub(crate) fn keys(&self) -> &Column {
+        &self.index.others
+    }
+
+    /// Forgets all keys.
+    pub(crate) fn clear(&mut self) {
+        self.index.clear();
+        self.index.build(&self.no_records);
+    }
+}
+
 /// Eight bytes at a step: rotate, xor, multiply, as rustc's FxHash does. The upper half is the well mixed one.
 fn hash(key: &[u8]) -> u64 {
     const FACTOR: u64 = 0x517c_c1b7_2722_0a95;
@@ -221,6 +252,19 @@ mod tests {
             assert_eq!(index.key(&batch, 2 + number), number.to_string().as_bytes());
         }
         assert_eq!(keys_of(index.distinct(&batch)), [b"x", b"y"]);
+    }
+
+    #[test]
+    fn a_set_numbers_its_keys_and_forgets_them() {
+        let mut set = KeySet::empty();
+        for _ in 0..2 {
+            for number in 0..500 {
+                assert_eq!(set.place(number.to_string().as_bytes()), number);
+            }
+            assert_eq!(set.place(b"7"), 7);
+            assert_eq!((set.keys().len(), set.keys().get(499)), (500, b"499".as_slice()));
+            set.clear();
+        }
     }
 
     #[test]

@@ -39,6 +39,47 @@
 //! assert_eq!(harness.state(&COUNTS, "tea"), Some(2));
 //! ```
 //!
+//! A function may also look up and change tables that it does not own:
+//!
+//! ```
+//! use wasmill_sdk::{Config, Context, Description, Fixed, Function, Record, Reject, Update, UsedTable, Wants};
+//!
+//! const PRICES: UsedTable<Fixed<i64>> = UsedTable::new("prices");
+//! const SALES: UsedTable<Fixed<i64>> = UsedTable::new("sales");
+//!
+//! struct Sell;
+//!
+//! impl Function for Sell {
+//!     fn describe() -> Description {
+//!         Description::new("sell", "0.1.0").uses(&PRICES).uses(&SALES)
+//!     }
+//!
+//!     fn init(_config: Config) -> Result<Self, String> {
+//!         Ok(Self)
+//!     }
+//!
+//!     fn prefetch(&self, record: Record<'_>, wants: &mut Wants<'_>) {
+//!         wants.lookup(&PRICES, record.value());
+//!     }
+//!
+//!     fn process(&mut self, record: Record<'_>, context: &mut Context) -> Result<(), Reject> {
+//!         let price = context.lookup(&PRICES, record.value())?.ok_or_else(|| Reject::new("it is not for sale"))?;
+//!         context.update(&SALES, record.key(), Update::add(price))?;
+//!         Ok(())
+//!     }
+//! }
+//!
+//! use wasmill_sdk::testing::{Change, Harness, Values, record};
+//!
+//! let mut harness = Harness::<Sell>::new("{}");
+//! harness.other(&PRICES).put("tea", &3).put("cup", &5);
+//! let outcome = harness.process([record("ann", "tea"), record("bob", "yacht"), record("ann", "cup")]);
+//! assert_eq!(outcome.rejected[0].reason, "it is not for sale");
+//! let changes: Vec<_> = outcome.updates.iter().map(|updated| updated.change.clone()).collect();
+//! assert_eq!(changes, [Change::Add(Values::from(3i64)), Change::Add(Values::from(5i64))]);
+//! assert_eq!(harness.calls().look_up_many, 1);
+//! ```
+//!
 //! This crate knows the contract (`wit/`), and nothing of the host behind it.
 #![warn(missing_docs)]
 
@@ -56,10 +97,14 @@ mod scan;
 
 mod record;
 mod table;
+mod used;
 
 mod context;
+mod lookup;
 mod output;
+mod pages;
 mod runner;
+mod update;
 
 #[cfg(target_arch = "wasm32")]
 #[doc(hidden)]
@@ -73,10 +118,14 @@ pub use crate::config::Config;
 pub use crate::context::{Context, Emitter};
 pub use crate::description::{Description, Port};
 pub use crate::error::{Reject, StateError};
+pub use crate::lookup::Wants;
 pub use crate::output::Buffer;
-pub use crate::record::Record;
+pub use crate::pages::{KeyRange, Scan, prefix};
+pub use crate::record::{Record, UpdateOutcome};
 pub use crate::scan::Member;
 pub use crate::table::{Entry, Table};
+pub use crate::update::{Numbers, Update, items};
+pub use crate::used::{Consistency, UsedTable};
 
 /// A function over a stream of records. [`export!`] makes a component of it.
 pub trait Function: Sized + 'static {
@@ -89,6 +138,14 @@ pub trait Function: Sized + 'static {
     /// # Errors
     /// What is wrong with `config`; the job stops with this text.
     fn init(config: Config<'_>) -> Result<Self, String>;
+
+    /// Says what [`Function::process`] will look up in tables of others on this record. It is called for all records of a batch before the first is
+    /// worked on, so that one call of the host's serves the batch; a key that was not named here costs a call of its own.
+    ///
+    /// What is not needed in the end costs little, and a record that cannot be read is for `process` to refuse.
+    fn prefetch(&self, record: Record<'_>, wants: &mut Wants<'_>) {
+        let _ = (record, wants);
+    }
 
     /// Works on one record. All records of one key come to the same instance, in order.
     ///

@@ -1,4 +1,4 @@
-//! What a function emits, gathered by port until the batch ends.
+//! What a function emits and sends, gathered by port and by table until the batch ends.
 
 use std::io;
 
@@ -59,45 +59,77 @@ impl io::Write for Buffer<'_> {
     }
 }
 
-struct PortOutput {
-    name: &'static str,
-    emitted: Batch,
+/// Records for one port, or for the owner of one table.
+struct Gathered {
+    to: &'static str,
+    batch: Batch,
     records: Vec<u32>,
 }
 
-impl PortOutput {
-    fn new(name: &'static str) -> Self {
-        Self { name, emitted: Batch::empty(), records: Vec::new() }
+impl Gathered {
+    fn new(to: &'static str) -> Self {
+        Self { to, batch: Batch::empty(), records: Vec::new() }
     }
 
-    /// Removes what `record`, the current one, has emitted.
+    /// Adds a record whose value `write` appends. Where `write` fails, there is no record.
+    fn add(
+        &mut self,
+        record: u32,
+        key: &[u8],
+        time: i64,
+        write: impl FnOnce(&mut Buffer<'_>) -> Result<(), Reject>,
+    ) -> Result<(), Reject> {
+        let values = &mut self.batch.values;
+        if let Err(error) = write(&mut Buffer { bytes: &mut values.bytes }) {
+            values.abandon_item();
+            return Err(error);
+        }
+        values.end_item();
+        self.batch.keys.push(key);
+        self.batch.times.push(time);
+        self.records.push(record);
+        Ok(())
+    }
+
+    /// Removes what `record`, the current one, has caused.
     fn undo(&mut self, record: u32) {
         while self.records.last() == Some(&record) {
             self.records.pop();
-            self.emitted.keys.pop();
-            self.emitted.values.pop();
-            self.emitted.times.pop();
+            self.batch.keys.pop();
+            self.batch.values.pop();
+            self.batch.times.pop();
         }
     }
 
     fn clear(&mut self) {
-        self.emitted.clear();
+        self.batch.clear();
         self.records.clear();
     }
 }
 
+/// What is gathered for `to`.
+fn gathered<'g>(all: &'g mut Vec<Gathered>, to: &'static str) -> &'g mut Gathered {
+    let same_name = |gathered: &Gathered| std::ptr::eq(gathered.to, to) || gathered.to == to;
+    let index = all.iter().position(same_name).unwrap_or_else(|| {
+        all.push(Gathered::new(to));
+        all.len() - 1
+    });
+    &mut all[index]
+}
+
 /// The output of a batch.
 pub(crate) struct Outputs {
-    ports: Vec<PortOutput>,
+    ports: Vec<Gathered>,
+    tables: Vec<Gathered>,
 }
 
 impl Outputs {
     pub(crate) fn new(declared: &[Port]) -> Self {
         let names = std::iter::once(Port::OUT.name).chain(declared.iter().map(|port| port.name));
-        Self { ports: names.map(PortOutput::new).collect() }
+        Self { ports: names.map(Gathered::new).collect(), tables: Vec::new() }
     }
 
-    /// Adds a record whose value `write` appends. Where `write` fails, there is no record.
+    /// Adds a record for `port` whose value `write` appends. Where `write` fails, there is no record.
     ///
     /// A port that is not declared is gathered, too: the host refuses it by name.
     pub(crate) fn emit(
@@ -108,43 +140,42 @@ impl Outputs {
         time: i64,
         write: impl FnOnce(&mut Buffer<'_>) -> Result<(), Reject>,
     ) -> Result<(), Reject> {
-        let output = self.port(port);
-        let values = &mut output.emitted.values;
-        if let Err(error) = write(&mut Buffer { bytes: &mut values.bytes }) {
-            values.abandon_item();
-            return Err(error);
-        }
-        values.end_item();
-        output.emitted.keys.push(key);
-        output.emitted.times.push(time);
-        output.records.push(record);
-        Ok(())
+        gathered(&mut self.ports, port.name).add(record, key, time, write)
     }
 
-    fn port(&mut self, port: Port) -> &mut PortOutput {
-        let same_name = |output: &PortOutput| std::ptr::eq(output.name, port.name) || output.name == port.name;
-        let index = self.ports.iter().position(same_name).unwrap_or_else(|| {
-            self.ports.push(PortOutput::new(port.name));
-            self.ports.len() - 1
-        });
-        &mut self.ports[index]
+    /// As [`Outputs::emit`], for the owner of `table`.
+    pub(crate) fn send(
+        &mut self,
+        table: &'static str,
+        record: u32,
+        key: &[u8],
+        time: i64,
+        write: impl FnOnce(&mut Buffer<'_>) -> Result<(), Reject>,
+    ) -> Result<(), Reject> {
+        gathered(&mut self.tables, table).add(record, key, time, write)
     }
 
     pub(crate) fn undo(&mut self, record: u32) {
-        self.ports.iter_mut().for_each(|port| port.undo(record));
+        self.ports.iter_mut().chain(&mut self.tables).for_each(|gathered| gathered.undo(record));
     }
 
     pub(crate) fn hand_over(&self, host: &dyn Host) -> Result<(), Failure> {
         for port in self.ports.iter().filter(|port| !port.records.is_empty()) {
-            host.emit(port.name, &port.emitted, &port.records).map_err(|error| Failure {
+            host.emit(port.to, &port.batch, &port.records).map_err(|error| Failure {
                 record: None,
-                reason: format!("failed to emit on port `{}`: {}", port.name, host_error_text(error)),
+                reason: format!("failed to emit on port `{}`: {}", port.to, host_error_text(error)),
+            })?;
+        }
+        for table in self.tables.iter().filter(|table| !table.records.is_empty()) {
+            host.send(table.to, &table.batch, &table.records).map_err(|error| Failure {
+                record: None,
+                reason: format!("failed to send to the owner of table `{}`: {}", table.to, host_error_text(error)),
             })?;
         }
         Ok(())
     }
 
     pub(crate) fn clear(&mut self) {
-        self.ports.iter_mut().for_each(PortOutput::clear);
+        self.ports.iter_mut().chain(&mut self.tables).for_each(Gathered::clear);
     }
 }

@@ -15,6 +15,15 @@ pub struct Record<'a> {
     time: i64,
 }
 
+/// What has become of an update.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UpdateOutcome<'a> {
+    /// Whether it has changed the value; else its condition did not hold.
+    pub changed: bool,
+    /// What was given along with the update.
+    pub tag: &'a [u8],
+}
+
 impl<'a> Record<'a> {
     pub(crate) fn of(batch: &'a Batch, index: usize) -> Self {
         Self { key: batch.keys.get(index), value: batch.values.get(index), time: batch.times[index] }
@@ -77,6 +86,17 @@ impl<'a> Record<'a> {
     /// The event time in milliseconds since the Unix epoch, if the record has one.
     pub fn time(&self) -> Option<i64> {
         (self.time != NO_TIME).then_some(self.time)
+    }
+
+    /// The record read as the outcome of an update that was asked for by [`Context::update_asking`](crate::Context::update_asking).
+    ///
+    /// # Errors
+    /// When it is no outcome.
+    pub fn outcome(&self) -> Result<UpdateOutcome<'a>, Reject> {
+        match self.value.split_first() {
+            Some((byte @ (0 | 1), tag)) => Ok(UpdateOutcome { changed: *byte == 1, tag }),
+            _ => Err(Reject::new("the record is no outcome of an update")),
+        }
     }
 
     pub(crate) fn raw_time(&self) -> i64 {

@@ -9,6 +9,7 @@ use crate::bindings::wasmill::operator::types::Batch;
 use crate::config::Config;
 use crate::context::Context;
 use crate::host::Host;
+use crate::lookup::Wants;
 use crate::record::Record;
 use crate::table::Failure;
 
@@ -51,11 +52,19 @@ impl<F: Function> Runner<F> {
 
     fn run(&mut self, input: Rc<Batch>) -> Result<(), Failure> {
         self.context.begin_batch(Rc::clone(&input));
+        if self.context.uses_tables() {
+            for index in 0..input.len() {
+                CURRENT.set(Some(index as u32));
+                self.function.prefetch(Record::of(&input, index), &mut Wants::new(&self.context));
+            }
+        }
         for index in 0..input.len() {
             let record = Record::of(&input, index);
             CURRENT.set(Some(index as u32));
             self.context.begin_record(index as u32, record.raw_time());
-            match self.function.process(record, &mut self.context) {
+            let result = self.function.process(record, &mut self.context);
+            self.context.check_batch()?;
+            match result {
                 Ok(()) => self.context.end_record(),
                 Err(reject) => self.context.refuse_record(reject)?,
             }

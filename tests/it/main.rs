@@ -10,6 +10,7 @@ mod inputs;
 mod kill;
 mod layers;
 mod new_guest;
+mod others;
 mod plain;
 mod readme;
 mod stop;

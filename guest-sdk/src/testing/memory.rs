@@ -5,11 +5,15 @@ use std::collections::{BTreeMap, HashMap};
 
 use crate::bindings::wasmill::operator::description::Descriptor;
 use crate::bindings::wasmill::operator::log::Level;
+use crate::bindings::wasmill::operator::tables::{Op, Outcomes, Page};
 use crate::bindings::wasmill::operator::types::{Batch, Column, Error, OptionalColumn};
 use crate::column::NO_TIME;
+use crate::description::Description;
 use crate::host::Host;
+use crate::used::Consistency;
 
-use super::Emitted;
+use super::used::{Asked, Change};
+use super::{Emitted, Sent, Updated};
 
 /// How often each host function was called.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -19,12 +23,22 @@ pub struct Calls {
     pub get: u32,
     pub put_many: u32,
     pub delete_many: u32,
+    pub look_up_many: u32,
+    pub look_up: u32,
+    pub scan: u32,
+    pub update_many: u32,
+    pub compare_and_put_many: u32,
+    pub send: u32,
     pub emit: u32,
     pub reject: u32,
     pub begin_record: u32,
 }
 
 type TableKey = (String, Vec<u8>);
+/// The most keys of one lookup, as the host has it.
+const LOOK_UP_KEYS_MAX: usize = 1 << 20;
+
+type OtherValues = BTreeMap<Vec<u8>, Vec<u8>>;
 type Owner = Box<dyn Fn(&[u8]) -> bool>;
 
 /// State, and the effects of the batch in progress.
@@ -32,6 +46,9 @@ pub(super) struct MemoryHost {
     descriptor: Descriptor,
     owns: RefCell<Owner>,
     stored: RefCell<HashMap<TableKey, Vec<u8>>>,
+    /// What the tables of others hold that the function has declared to use.
+    others: RefCell<BTreeMap<String, OtherValues>>,
+    look_up_keys_max: Cell<usize>,
     batch_len: Cell<u32>,
     effects: RefCell<Effects>,
     calls: Cell<Calls>,
@@ -42,6 +59,8 @@ pub(super) struct MemoryHost {
 pub(super) struct Effects {
     writes: Vec<Write>,
     pub(super) emitted: Vec<Emitted>,
+    pub(super) updates: Vec<Updated>,
+    pub(super) sent: Vec<Sent>,
     pub(super) rejected: BTreeMap<u32, String>,
     pub(super) culprit: Option<u32>,
     pub(super) log: Vec<(Level, String)>,
@@ -56,11 +75,14 @@ struct Write {
 }
 
 impl MemoryHost {
-    pub(super) fn new(descriptor: Descriptor) -> Self {
+    pub(super) fn new(description: Description) -> Self {
+        let others = description.used().iter().map(|table| ((*table).to_owned(), BTreeMap::new())).collect();
         Self {
-            descriptor,
+            descriptor: description.into_descriptor(),
             owns: RefCell::new(Box::new(|_| true)),
             stored: RefCell::default(),
+            others: RefCell::new(others),
+            look_up_keys_max: Cell::new(LOOK_UP_KEYS_MAX),
             batch_len: Cell::new(0),
             effects: RefCell::default(),
             calls: Cell::default(),
@@ -79,6 +101,26 @@ impl MemoryHost {
         self.stored.borrow_mut().insert((table.to_owned(), key.to_vec()), value.to_vec());
     }
 
+    /// Sets a value of a table of others, or removes it. False where the function has not declared the table.
+    pub(super) fn set_other(&self, table: &str, key: &[u8], value: Option<Vec<u8>>) -> bool {
+        let mut others = self.others.borrow_mut();
+        let Some(values) = others.get_mut(table) else { return false };
+        match value {
+            Some(value) => values.insert(key.to_vec(), value),
+            None => values.remove(key),
+        };
+        true
+    }
+
+    #[cfg(test)]
+    pub(super) fn limit_look_up(&self, keys_max: usize) {
+        self.look_up_keys_max.set(keys_max);
+    }
+
+    pub(super) fn is_used(&self, table: &str) -> bool {
+        self.others.borrow().contains_key(table)
+    }
+
     pub(super) fn calls(&self) -> Calls {
         self.calls.get()
     }
@@ -92,9 +134,12 @@ impl MemoryHost {
     pub(super) fn take_effects(&self, succeeded: bool) -> Effects {
         let mut effects = self.effects.take();
         if succeeded {
-            let Effects { writes, emitted, rejected, .. } = &mut effects;
+            let Effects { writes, emitted, updates, sent, rejected, .. } = &mut effects;
+            let is_rejected = |cause: usize| rejected.contains_key(&(cause as u32));
             writes.retain(|write| !rejected.contains_key(&write.record));
-            emitted.retain(|emitted| !rejected.contains_key(&(emitted.cause as u32)));
+            emitted.retain(|emitted| !is_rejected(emitted.cause));
+            updates.retain(|updated| !is_rejected(updated.cause));
+            sent.retain(|sent| !is_rejected(sent.cause));
             let mut stored = self.stored.borrow_mut();
             for write in writes.drain(..) {
                 match write.value {
@@ -115,6 +160,53 @@ impl MemoryHost {
     fn check_table(&self, table: &str) -> Result<(), Error> {
         let declared = self.descriptor.tables.iter().any(|declared| declared.name == table);
         if declared { Ok(()) } else { Err(Error::UnknownName(format!("table `{table}`"))) }
+    }
+
+    fn check_used(&self, table: &str) -> Result<(), Error> {
+        if self.is_used(table) { Ok(()) } else { Err(Error::UnknownName(format!("used table `{table}`"))) }
+    }
+
+    fn check_port(&self, port: &str) -> Result<(), Error> {
+        if port != "out" && !self.descriptor.ports.iter().any(|declared| declared == port) {
+            return Err(Error::UnknownName(format!("port `{port}`")));
+        }
+        Ok(())
+    }
+
+    /// Checks updates, and takes in what `change` makes of each.
+    fn update(
+        &self,
+        table: &str,
+        keys: &Column,
+        records: &[u32],
+        outcomes: Option<&Outcomes>,
+        change: impl Fn(usize) -> Change,
+    ) -> Result<(), Error> {
+        check_column("keys", keys)?;
+        self.check_records(records, keys.len())?;
+        if let Some(outcomes) = outcomes {
+            self.check_port(&outcomes.port)?;
+            check_column("keys of outcomes", &outcomes.keys)?;
+            check_column("values of outcomes", &outcomes.values)?;
+            if outcomes.keys.len() != keys.len() || outcomes.values.len() != keys.len() {
+                return Err(Error::Malformed("columns of different lengths".to_owned()));
+            }
+        }
+        let asked = |index: usize| {
+            outcomes.map(|outcomes| Asked {
+                port: outcomes.port.clone(),
+                key: outcomes.keys.get(index).to_vec(),
+                tag: outcomes.values.get(index).to_vec(),
+            })
+        };
+        self.effects.borrow_mut().updates.extend(records.iter().enumerate().map(|(index, &record)| Updated {
+            table: table.to_owned(),
+            key: keys.get(index).to_vec(),
+            change: change(index),
+            asked: asked(index),
+            cause: record as usize,
+        }));
+        Ok(())
     }
 
     fn check_keys(&self, keys: &Column) -> Result<(), Error> {
@@ -203,16 +295,114 @@ impl Host for MemoryHost {
         Ok(())
     }
 
+    fn look_up_many(&self, table: &str, keys: &Column, _: Consistency) -> Result<OptionalColumn, Error> {
+        self.counted(|calls| calls.look_up_many += 1);
+        self.check_used(table)?;
+        check_column("keys", keys)?;
+        if keys.len() > self.look_up_keys_max.get() {
+            return Err(Error::LimitExceeded(format!("one lookup takes at most {} keys", self.look_up_keys_max.get())));
+        }
+        let others = self.others.borrow();
+        let mut found = OptionalColumn::empty();
+        for index in 0..keys.len() {
+            let value = others[table].get(keys.get(index));
+            found.present.push(u8::from(value.is_some()));
+            found.items.push(value.map(Vec::as_slice).unwrap_or_default());
+        }
+        Ok(found)
+    }
+
+    fn look_up(&self, table: &str, key: &[u8], _: Consistency) -> Result<Option<Vec<u8>>, Error> {
+        self.counted(|calls| calls.look_up += 1);
+        self.check_used(table)?;
+        Ok(self.others.borrow()[table].get(key).cloned())
+    }
+
+    fn scan(&self, table: &str, from: &[u8], to: Option<&[u8]>, limit: u32, _: Consistency) -> Result<Page, Error> {
+        self.counted(|calls| calls.scan += 1);
+        self.check_used(table)?;
+        let others = self.others.borrow();
+        let mut page = Page { keys: Column::empty(), values: Column::empty(), next: None };
+        let from_on = others[table].iter().filter(|(key, _)| key.as_slice() >= from);
+        for (key, value) in from_on.take_while(|(key, _)| to.is_none_or(|to| key.as_slice() < to)) {
+            if page.keys.len() == limit as usize {
+                page.next = Some(key.clone());
+                break;
+            }
+            page.keys.push(key);
+            page.values.push(value);
+        }
+        Ok(page)
+    }
+
+    fn update_many(
+        &self,
+        table: &str,
+        keys: &Column,
+        op: &Op,
+        values: &Column,
+        records: &[u32],
+        outcomes: Option<&Outcomes>,
+    ) -> Result<(), Error> {
+        self.counted(|calls| calls.update_many += 1);
+        self.check_used(table)?;
+        check_column("values", values)?;
+        let expected = if matches!(op, Op::Delete) { 0 } else { keys.len() };
+        if values.len() != expected {
+            return Err(Error::Malformed(format!("{} values for {} keys", values.len(), keys.len())));
+        }
+        let value = |index: usize| if values.is_empty() { b"" } else { values.get(index) };
+        for index in 0..values.len() {
+            Change::check(op, value(index)).map_err(Error::Malformed)?;
+        }
+        self.update(table, keys, records, outcomes, |index| Change::of(op, value(index)))
+    }
+
+    fn compare_and_put_many(
+        &self,
+        table: &str,
+        keys: &Column,
+        expected: &OptionalColumn,
+        values: &OptionalColumn,
+        records: &[u32],
+        outcomes: Option<&Outcomes>,
+    ) -> Result<(), Error> {
+        self.counted(|calls| calls.compare_and_put_many += 1);
+        self.check_used(table)?;
+        for column in [expected, values] {
+            check_column("values", &column.items)?;
+            if column.items.len() != keys.len() || column.present.len() != keys.len() {
+                return Err(Error::Malformed("columns of different lengths".to_owned()));
+            }
+        }
+        let item = |column: &OptionalColumn, index: usize| {
+            (column.present[index] != 0).then(|| column.items.get(index).to_vec())
+        };
+        self.update(table, keys, records, outcomes, |index| Change::CompareAndPut {
+            expected: item(expected, index),
+            value: item(values, index),
+        })
+    }
+
+    fn send(&self, table: &str, sent: &Batch, records: &[u32]) -> Result<(), Error> {
+        self.counted(|calls| calls.send += 1);
+        self.check_used(table)?;
+        check_batch(sent)?;
+        self.check_records(records, sent.len())?;
+        self.effects.borrow_mut().sent.extend(records.iter().enumerate().map(|(index, &record)| Sent {
+            table: table.to_owned(),
+            key: sent.keys.get(index).to_vec(),
+            value: sent.values.get(index).to_vec(),
+            time: Some(sent.times[index]).filter(|&time| time != NO_TIME),
+            cause: record as usize,
+        }));
+        Ok(())
+    }
+
     fn emit(&self, port: &str, emitted: &Batch, records: &[u32]) -> Result<(), Error> {
         self.counted(|calls| calls.emit += 1);
-        if port != "out" && !self.descriptor.ports.iter().any(|declared| declared == port) {
-            return Err(Error::UnknownName(format!("port `{port}`")));
-        }
-        check_column("keys", &emitted.keys)?;
-        check_column("values", &emitted.values)?;
-        if emitted.keys.len() != emitted.len() || emitted.values.len() != emitted.len() {
-            return Err(Error::Malformed("columns of different lengths".to_owned()));
-        }
+        self.check_port(port)?;
+        check_batch(emitted)?;
         self.check_records(records, emitted.len())?;
         self.effects.borrow_mut().emitted.extend(records.iter().enumerate().map(|(index, &record)| Emitted {
             port: port.to_owned(),
@@ -245,6 +435,15 @@ impl Host for MemoryHost {
         self.counted(|calls| calls.begin_record += 1);
         self.effects.borrow_mut().culprit = Some(record);
     }
+}
+
+fn check_batch(batch: &Batch) -> Result<(), Error> {
+    check_column("keys", &batch.keys)?;
+    check_column("values", &batch.values)?;
+    if batch.keys.len() != batch.len() || batch.values.len() != batch.len() {
+        return Err(Error::Malformed("columns of different lengths".to_owned()));
+    }
+    Ok(())
 }
 
 fn check_column(name: &str, column: &Column) -> Result<(), Error> {

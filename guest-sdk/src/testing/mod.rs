@@ -6,6 +6,7 @@
 mod memory;
 #[cfg(test)]
 mod tests;
+mod used;
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -18,14 +19,20 @@ use crate::bindings::wasmill::operator::types::Batch;
 use crate::codec::Codec;
 use crate::column::NO_TIME;
 use crate::runner::{Runner, report_panic};
-use crate::{Function, Level, Table};
+use crate::{Function, Level, Table, UsedTable};
 
 pub use memory::Calls;
 use memory::{Effects, MemoryHost};
+pub use used::{Asked, Change, OtherTable, Sent, Updated, Values};
 
 /// A record for [`Harness::process`], without an event time.
 pub fn record(key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Input {
     Input { key: key.as_ref().to_vec(), value: value.as_ref().to_vec(), time: None }
+}
+
+/// A record that comes back from an update that was asked for by [`Context::update_asking`](crate::Context::update_asking).
+pub fn outcome(key: impl AsRef<[u8]>, changed: bool, tag: impl AsRef<[u8]>) -> Input {
+    record(key, [&[u8::from(changed)], tag.as_ref()].concat())
 }
 
 /// A record to be processed.
@@ -93,6 +100,10 @@ pub struct Rejected {
 pub struct Outcome {
     /// What was emitted, port by port in the order of emission.
     pub emitted: Vec<Emitted>,
+    /// The updates of tables that are used beside the function's own: those of one table in their order. They are not applied: that is their owner's part.
+    pub updates: Vec<Updated>,
+    /// What was sent to the owners of such tables.
+    pub sent: Vec<Sent>,
     /// The records that failed: refused, or the cause of a panic.
     pub rejected: Vec<Rejected>,
     /// The log lines, those of failed attempts included.
@@ -137,7 +148,7 @@ impl<F: Function> Harness<F> {
     /// What the function's `init` says.
     pub fn try_new(config: impl Into<String>) -> Result<Self, String> {
         let config = config.into();
-        let host = Rc::new(MemoryHost::new(F::describe().into_descriptor()));
+        let host = Rc::new(MemoryHost::new(F::describe()));
         let runner = Runner::new(&config, host.clone())?;
         Ok(Self { config, host, runner })
     }
@@ -169,6 +180,15 @@ impl<F: Function> Harness<F> {
     /// Sets the stored bytes of a key, as an earlier batch or an earlier version of the function would have.
     pub fn store(&mut self, table: &str, key: impl AsRef<[u8]>, bytes: impl AsRef<[u8]>) {
         self.host.store(table, key.as_ref(), bytes.as_ref());
+    }
+
+    /// A table that the function uses beside its own, to be filled by the test. Whatever consistency the function asks for, it finds what is there
+    /// now; every table can be scanned.
+    ///
+    /// # Panics
+    /// When the function has not declared the table.
+    pub fn other<C: Codec>(&mut self, table: &UsedTable<C>) -> OtherTable<'_, C> {
+        OtherTable::new(&self.host, table)
     }
 
     /// The host calls made so far, failed attempts included.
@@ -223,6 +243,12 @@ impl<F: Function> Harness<F> {
         for emitted in effects.emitted {
             let cause = records[emitted.cause].0;
             outcome.emitted.push(Emitted { cause, ..emitted });
+        }
+        for updated in effects.updates {
+            outcome.updates.push(Updated { cause: records[updated.cause].0, ..updated });
+        }
+        for sent in effects.sent {
+            outcome.sent.push(Sent { cause: records[sent.cause].0, ..sent });
         }
         for (name, by) in effects.counts {
             *outcome.counts.entry(name).or_default() += by;

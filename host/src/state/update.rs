@@ -1,7 +1,7 @@
 //! Updates: changes of a key's value that depend on the value it finds. Pure.
 //!
-//! An update is sent to the owner of its key, who applies it between two batches. What it does is decided by [`change`] alone, so that every
-//! language, the native test host and a replay after a crash come to the same value.
+//! An update is sent to the owner of its key, who applies it between two batches. What it does is decided by [`change`] alone, so that updates of
+//! every language, and a replay after a crash, come to the same value.
 //!
 //! This file knows nothing of tables, of owners or of how updates travel.
 //!
