@@ -42,6 +42,14 @@ impl Job {
         Ok(Self { wasmill: wasmill.to_owned(), dir, limit })
     }
 
+    /// Gives the job another manifest, and leaves its state as it is.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn change(&self, manifest: &Manifest) -> Result<()> {
+        Ok(fs::write(self.dir.join("job.toml"), manifest.text())?)
+    }
+
     /// Runs the job until its input ends, from where its last run came to.
     ///
     /// # Errors

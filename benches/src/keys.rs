@@ -41,6 +41,60 @@ pub fn write_keys_paced(output: &mut impl Write, lines: Range<u64>, distinct: u6
     Ok(())
 }
 
+/// How the second keys of pairs are drawn from all keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Draw {
+    /// Each as likely as any other.
+    Even,
+    /// The k-th with a likelihood of 1 / k^0.99.
+    Zipf,
+}
+
+/// Writes the header of a file of pairs.
+///
+/// # Errors
+/// Those of writing.
+pub fn write_pairs_header(output: &mut impl Write) -> io::Result<()> {
+    writeln!(output, "own,other")
+}
+
+/// Writes `count` pairs of keys: the first come in turns, the second are drawn. Both keys are drawn by `draw` where it is Zipf's.
+///
+/// # Errors
+/// Those of writing.
+pub fn write_pairs(output: &mut impl Write, count: u64, distinct: u64, draw: Draw, seed: u64) -> io::Result<()> {
+    let cumulated = match draw {
+        Draw::Even => Vec::new(),
+        Draw::Zipf => zipf(distinct),
+    };
+    let drawn = |number: u64| match draw {
+        Draw::Even => mix(number ^ seed) % distinct,
+        Draw::Zipf => {
+            let point = mix(number ^ seed) as f64 / u64::MAX as f64;
+            cumulated.partition_point(|&sum| sum < point).min(cumulated.len() - 1) as u64
+        }
+    };
+    for line in 0..count {
+        let own = if draw == Draw::Zipf { drawn(2 * line + 1) } else { line % distinct };
+        writeln!(output, "{:016x},{:016x}", mix(own), mix(drawn(2 * line)))?;
+    }
+    Ok(())
+}
+
+/// The likelihoods of the first 1, 2, … keys together.
+fn zipf(distinct: u64) -> Vec<f64> {
+    const EXPONENT: f64 = 0.99;
+    let mut sum = 0.0;
+    let mut sums: Vec<f64> = (1..=distinct)
+        .map(|rank| {
+            sum += (rank as f64).powf(-EXPONENT);
+            sum
+        })
+        .collect();
+    sums.iter_mut().for_each(|part| *part /= sum);
+    sums
+}
+
 fn lines_due(elapsed: Duration, a_second: u64) -> u64 {
     (elapsed.as_micros() * u128::from(a_second) / 1_000_000) as u64
 }
@@ -64,6 +118,23 @@ mod tests {
         assert_eq!(first.iter().collect::<HashSet<_>>().len(), 1_000);
         assert_eq!(keys(1_000..2_000, 1_000), first);
         assert_eq!(keys(250..260, 1_000), first[250..260]);
+    }
+
+    #[test]
+    fn pairs_are_of_known_keys_and_zipf_prefers_the_first() {
+        let mut text = Vec::new();
+        write_pairs(&mut text, 10_000, 100, Draw::Zipf, 1).unwrap();
+        let known: HashSet<String> = keys(0..100, 100).into_iter().collect();
+        let text = String::from_utf8(text).unwrap();
+        let hottest = format!("{:016x}", mix(0));
+        let mut hot = 0;
+        for line in text.lines() {
+            let (own, other) = line.split_once(',').unwrap();
+            assert!(known.contains(own) && known.contains(other));
+            hot += u32::from(other == hottest);
+        }
+        // The first of 100 keys has 1 / 5.2 of all.
+        assert!((1_700..2_150).contains(&hot), "{hot}");
     }
 
     #[test]

@@ -52,6 +52,21 @@ impl Manifest {
         self.section("sources.in", &format!("kind = \"file\"\npath = {path}\n{}", form_entries(form)))
     }
 
+    /// Adds the source `in`: a CSV file without loss of its lines, keyed by the column `own`.
+    pub fn pairs(self, path: &Path) -> Self {
+        let path = quoted(&path.to_string_lossy());
+        let entries = format!("kind = \"file\"\npath = {path}\nformat = \"csv\"\ncsv-value = \"raw\"\nkey = \"own\"\n");
+        self.section("sources.in", &entries)
+    }
+
+    /// Adds the operator `work`, which reads `in` and may use its own table `held` as `others`.
+    pub fn operator_with_others(self, component: &Path, config: &str, serializable: bool) -> Self {
+        let isolation = if serializable { "isolation = \"serializable\"\n" } else { "" };
+        self.operator(component, config).and(&format!(
+            "{isolation}tables.held.open = true\nuses.others = {{ table = \"work.held\", read = true, update = true }}\n"
+        ))
+    }
+
     /// Adds the source `in`: standard input, whose loss in a crash is accepted.
     pub fn stdin(self, form: Form) -> Self {
         self.section("sources.in", &format!("kind = \"stdin\"\naccept-loss = true\n{}", form_entries(form)))
@@ -77,6 +92,11 @@ impl Manifest {
     /// The manifest's text.
     pub fn text(&self) -> &str {
         &self.text
+    }
+
+    fn and(mut self, entries: &str) -> Self {
+        self.text.push_str(entries);
+        self
     }
 
     fn section(mut self, name: &str, entries: &str) -> Self {

@@ -3,13 +3,14 @@
 mod checkpoint;
 mod pass_through;
 mod start;
+mod tables;
 mod throughput;
 
 use crate::bench::Group;
 
 /// All groups.
 pub const GROUPS: &[Group] =
-    &[throughput::BID_EURO, throughput::BID_STATS, pass_through::GROUP, checkpoint::GROUP, start::GROUP];
+    &[throughput::BID_EURO, throughput::BID_STATS, pass_through::GROUP, checkpoint::GROUP, tables::GROUP, start::GROUP];
 
 /// Nanoseconds a record: `seconds` over `records`.
 fn nanoseconds_a_record(seconds: f64, records: u64) -> f64 {

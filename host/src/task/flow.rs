@@ -128,7 +128,7 @@ impl Flow {
             return None;
         }
         state.admitted += records;
-        state.moved += 1;
+        state.moved += u64::from(records > 0);
         state.batches += 1;
         Some(InFlight { flow: self, records: 0, bytes: 0 })
     }

@@ -1,0 +1,132 @@
+//! A function whose records name two keys: its own, and another that any task may own. What it does with them is its config's one word:
+//!
+//! - `own`: reads and writes the value of its own key;
+//! - `lookup`: reads the value of the other key, and writes that of its own;
+//! - `write`: writes the value of its own key: what `lookup` does without the lookup;
+//! - `update`: adds to the value of the other key, a vector of eight numbers;
+//! - `nothing`: what `update` does without the update.
+//!
+//! A record's value is a line `own,other`, both keys 16 bytes long. It is written against the bare contract: the SDK's share is measured with the examples.
+
+use std::cell::Cell;
+
+wit_bindgen::generate!({ path: "../../../wit", world: "operator" });
+
+use wasmill::operator::description::Table;
+use wasmill::operator::tables::{Consistency, Op};
+use wasmill::operator::types::{Column, Error};
+use wasmill::operator::{declare, state, tables};
+
+const HELD: &str = "held";
+const OTHERS: &str = "others";
+const KEY_BYTES: usize = 16;
+const VALUE_BYTES: usize = 64;
+
+#[derive(Clone, Copy)]
+enum Work {
+    Own,
+    Lookup,
+    Write,
+    Update,
+    Nothing,
+}
+
+thread_local! {
+    static WORK: Cell<Work> = const { Cell::new(Work::Nothing) };
+}
+
+struct Tables;
+
+impl Guest for Tables {
+    fn describe() -> Descriptor {
+        declare::open_table(HELD);
+        declare::uses_table(OTHERS);
+        let (name, version) = ("bench-tables".to_owned(), env!("CARGO_PKG_VERSION").to_owned());
+        let tables = vec![Table { name: HELD.to_owned(), schema_version: 1 }];
+        Descriptor { name, version, tables, ports: Vec::new() }
+    }
+
+    fn init(config: String) -> Result<(), String> {
+        let words = [
+            ("own", Work::Own),
+            ("lookup", Work::Lookup),
+            ("write", Work::Write),
+            ("update", Work::Update),
+            ("nothing", Work::Nothing),
+        ];
+        let work = words.into_iter().find(|(word, _)| config.contains(&format!("\"{word}\"")));
+        WORK.set(work.ok_or("`work` must be own, lookup, write, update or nothing")?.1);
+        Ok(())
+    }
+
+    fn process(input: Batch) -> Result<(), String> {
+        let work = WORK.get();
+        let done = match work {
+            Work::Own => own(&input),
+            Work::Lookup => lookup(&input),
+            Work::Write => write(&input, &Column { bytes: Vec::new(), ends: Vec::new() }),
+            Work::Update => update(&input),
+            Work::Nothing => Ok(()),
+        };
+        done.map_err(|error| format!("a call was refused: {error:?}"))
+    }
+}
+
+fn own(input: &Batch) -> Result<(), Error> {
+    let found = state::get_many(HELD, &input.keys)?;
+    write(input, &found.items)
+}
+
+fn lookup(input: &Batch) -> Result<(), Error> {
+    let found = tables::get_many(OTHERS, &others(input), &Consistency::Live)?;
+    write(input, &found.items)
+}
+
+/// Writes the value of each record's own key: the first number of what was found, and what the key itself gives.
+fn write(input: &Batch, found: &Column) -> Result<(), Error> {
+    let count = input.keys.ends.len();
+    let mut values = Column { bytes: Vec::with_capacity(count * VALUE_BYTES), ends: Vec::with_capacity(count) };
+    for record in 0..count {
+        let number = item(found, record)
+            .and_then(|value| value.first_chunk::<8>())
+            .map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        values.bytes.extend_from_slice(&number.wrapping_add(1).to_le_bytes());
+        let key = item(&input.keys, record).unwrap_or_default();
+        values.bytes.extend(key.iter().cycle().take(VALUE_BYTES - 8));
+        values.ends.push(values.bytes.len() as u32);
+    }
+    state::put_many(HELD, &input.keys, &values, &indices(count))
+}
+
+fn update(input: &Batch) -> Result<(), Error> {
+    let count = input.keys.ends.len();
+    let mut operands = Column { bytes: vec![0; count * VALUE_BYTES], ends: Vec::with_capacity(count) };
+    for record in 0..count {
+        operands.bytes[record * VALUE_BYTES] = 1;
+        operands.ends.push(((record + 1) * VALUE_BYTES) as u32);
+    }
+    tables::update_many(OTHERS, &others(input), &Op::AddS64, &operands, &indices(count), None)
+}
+
+/// The other key of each record: the end of its line.
+fn others(input: &Batch) -> Column {
+    let count = input.values.ends.len();
+    let mut keys = Column { bytes: Vec::with_capacity(count * KEY_BYTES), ends: Vec::with_capacity(count) };
+    for &end in &input.values.ends {
+        keys.bytes.extend_from_slice(&input.values.bytes[end as usize - KEY_BYTES..end as usize]);
+        keys.ends.push(keys.bytes.len() as u32);
+    }
+    keys
+}
+
+fn indices(count: usize) -> Vec<u32> {
+    (0..count as u32).collect()
+}
+
+fn item(column: &Column, index: usize) -> Option<&[u8]> {
+    let end = *column.ends.get(index)? as usize;
+    let start = if index == 0 { 0 } else { column.ends[index - 1] as usize };
+    Some(&column.bytes[start..end])
+}
+
+export!(Tables);
