@@ -131,7 +131,8 @@ impl Runs {
             let start = run.summary.first_record_ms.unwrap_or_default() / 1e3;
             rates.push(RECORDS as f64 / (run.usage.elapsed.as_secs_f64() - start));
             if work == "lookup" {
-                self.pause_ms = self.pause_ms.max(run.summary.seal_pause_ms.p99);
+                let pauses = self.pause_ms.into_iter().chain(run.summary.seal_pause_ms.p99);
+                self.pause_ms = pauses.reduce(f64::max);
             }
         }
         median(&rates).context("nothing has run")
