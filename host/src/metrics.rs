@@ -23,6 +23,8 @@ pub struct OperatorMeters {
     pub updates: Counter,
     /// Records that ran again in their round, since an earlier one wrote what they read or write.
     pub reruns: Counter,
+    /// Records that waited for the progress of another operator, with those that came behind them to their task.
+    pub waited: Counter,
     /// Records refused.
     pub refused: Arc<Counter>,
     /// What the function counts and gauges by itself.

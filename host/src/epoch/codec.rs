@@ -25,7 +25,7 @@
 //!
 //! - Tag 1, *facts*, exactly once: a JSON object with `positions`, `sinks`, `published`, `finished`, `totals`.
 //! - Tag 2, *changes* of one task in one table, any number of times: length of the table's name (2 bytes), the name (UTF-8), schema version (4
-//!   bytes), number of partitions (4 bytes); then for each partition its number (2 bytes) and its number of changes (4 bytes); then three
+//!   bytes; its highest bit tells that values are sequences of versions, see `state::versions`), number of partitions (4 bytes); then for each partition its number (2 bytes) and its number of changes (4 bytes); then three
 //!   columns over all changes, in that order: lengths of keys (4 bytes each); lengths of values (4 bytes each, 2³² − 1 for a tombstone);
 //!   the bytes, each key with its value behind it.
 

@@ -116,7 +116,7 @@ pub struct PartitionDelta {
 pub struct TableDelta {
     /// The table.
     pub table: TableName,
-    /// The version of the encoding of all values in it.
+    /// The version of the encoding of all values in it; its highest bit tells that they are sequences of versions by event time.
     pub schema_version: u32,
     /// The changes, by partition.
     pub partitions: Vec<PartitionDelta>,
@@ -174,7 +174,7 @@ impl SinkSeal {
     }
 }
 
-/// Records that came by a loop and were not begun in the epoch: the first that their operator works on in the next one.
+/// Records that came by a loop and were not begun in the epoch, or that wait for the progress of an operator: the first that theirs works on in the next one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Carried {
     /// The operator whose tasks they wait for.

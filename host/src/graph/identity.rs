@@ -19,6 +19,9 @@ pub struct StateIdentity {
     pub partitions: u16,
     /// The schema version of each table, by operator and table. Operators without tables have an empty map.
     pub operators: BTreeMap<String, BTreeMap<String, u32>>,
+    /// The tables among them, as `operator/table`, that keep earlier values by event time.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub versioned: BTreeSet<String>,
     /// The names of the sources.
     pub sources: BTreeSet<String>,
     /// The names of the exactly-once sinks; others have nothing in the state.
@@ -30,27 +33,35 @@ impl StateIdentity {
     pub fn new(graph: &Graph, declared: &BTreeMap<String, Declared>) -> Self {
         let tables =
             |name: &str| declared.get(name).into_iter().flat_map(|declared| declared.tables.iter().cloned()).collect();
+        let versioned = |name: &str| {
+            let tables = declared.get(name).map(|declared| declared.versioned.as_slice()).unwrap_or_default();
+            tables.iter().map(|(table, _)| format!("{name}/{table}")).collect::<Vec<_>>()
+        };
         Self {
             job: graph.job.clone(),
             partitions: graph.partitions,
             operators: graph.operators.iter().map(|node| (node.name.clone(), tables(&node.name))).collect(),
+            versioned: graph.operators.iter().flat_map(|node| versioned(&node.name)).collect(),
             sources: graph.sources.iter().map(|node| node.name.clone()).collect(),
             sinks: graph.sinks.iter().filter(|node| node.is_exactly_once).map(|node| node.name.clone()).collect(),
         }
     }
 
-    /// The same with what has joined the job since it was stored: tables that the state holds by now (`operator/table`, with a schema version), and
-    /// sources and exactly-once sinks that the last epoch knows of.
+    /// The same with what has joined the job since it was stored: tables that the state holds by now (`operator/table`, with a schema version, and whether they keep
+    /// earlier values), and sources and exactly-once sinks that the last epoch knows of.
     #[must_use]
     pub fn joined_by<'a>(
         mut self,
-        tables: impl IntoIterator<Item = (&'a str, u32)>,
+        tables: impl IntoIterator<Item = (&'a str, u32, bool)>,
         sources: impl IntoIterator<Item = &'a str>,
         sinks: impl IntoIterator<Item = &'a str>,
     ) -> Self {
-        for (name, version) in tables {
+        for (name, version, is_versioned) in tables {
             if let Some((operator, table)) = name.split_once('/') {
                 self.operators.entry(operator.to_owned()).or_default().entry(table.to_owned()).or_insert(version);
+            }
+            if is_versioned {
+                self.versioned.insert(name.to_owned());
             }
         }
         self.sources.extend(sources.into_iter().map(str::to_owned));
@@ -85,7 +96,11 @@ impl StateIdentity {
     fn compare_operators(&self, now: &Self, changes: &mut Vec<String>) {
         for (name, tables) in self.operators.iter().filter(|(_, tables)| !tables.is_empty()) {
             match now.operators.get(name) {
-                Some(tables_now) => compare_tables(name, tables, tables_now, changes),
+                Some(tables_now) => {
+                    compare_tables(name, tables, tables_now, changes);
+                    let kept = tables.keys().filter(|table| tables_now.contains_key(*table));
+                    kept.for_each(|table| self.compare_versioned(now, name, table, changes));
+                }
                 None => {
                     let renamed = now.operators.iter().find(|(other, tables_now)| {
                         !self.operators.contains_key(*other) && tables_now.keys().eq(tables.keys())
@@ -95,6 +110,21 @@ impl StateIdentity {
                 }
             }
         }
+    }
+}
+
+impl StateIdentity {
+    /// A table that keeps earlier values is stored otherwise than one that does not.
+    fn compare_versioned(&self, now: &Self, operator: &str, table: &str, changes: &mut Vec<String>) {
+        let full_name = format!("{operator}/{table}");
+        let (was, is) = match (self.versioned.contains(&full_name), now.versioned.contains(&full_name)) {
+            (true, false) => ("with earlier values (`versioned`)", "does not declare it so any more"),
+            (false, true) => ("without earlier values", "declares it `versioned` now"),
+            _ => return,
+        };
+        changes.push(format!(
+            "the table `{table}` of the operator `{operator}` is stored {was}, but the component {is}: go back to a component that declares it as before, or start with an empty state directory"
+        ));
     }
 }
 

@@ -7,6 +7,7 @@ mod check;
 mod identity;
 mod names;
 mod plan;
+mod progress;
 mod rules;
 #[cfg(test)]
 mod tests;
@@ -15,6 +16,7 @@ mod uses;
 pub use check::check;
 pub use identity::StateIdentity;
 pub use plan::{Declared, OperatorPlan, Plan, Routing, Task, TaskId};
+pub use progress::{Upstream, Waiting};
 pub use uses::{PlannedTable, PlannedUse, TableOptions, UseNode};
 
 use std::collections::BTreeMap;

@@ -7,10 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use super::names::name_fault;
+use super::progress::{Flows, Upstream, yielding as yielding_sources};
 use super::uses::{PlannedTable, PlannedUse, check_uses, planned_tables, planned_uses};
 use super::{Consumer, DEFAULT_PORT, Edge, Graph, OperatorIndex, OperatorNode, Producer};
 use crate::key::Partition;
 use crate::manifest::{At, Finding, Severity, did_you_mean, listed};
+
+/// The greatest schema version: the bit above it says something else of stored values.
+const SCHEMA_VERSION_MAX: u32 = i32::MAX as u32;
 
 /// What an operator's component says of itself, as far as a plan depends on it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -21,6 +25,8 @@ pub struct Declared {
     pub open: Vec<String>,
     /// The tables among them that it wants to be scanned.
     pub ordered: Vec<String>,
+    /// The tables among them that keep earlier values by event time, with the span for which they do, in milliseconds.
+    pub versioned: Vec<(String, u64)>,
     /// The names of the tables that it uses beside its own.
     pub uses: Vec<String>,
     /// The ports that it emits on, beside [`DEFAULT_PORT`].
@@ -64,6 +70,8 @@ pub struct OperatorPlan {
     pub tables: Vec<PlannedTable>,
     /// The tables that it uses beside its own, sorted by name.
     pub uses: Vec<PlannedUse>,
+    /// What its records come from, and who else changes its tables: how far it has come in event time depends on these.
+    pub upstream: Upstream,
     /// The index of the owning task for each partition.
     owners: Box<[u16]>,
 }
@@ -92,6 +100,8 @@ pub struct Plan {
     pub operators: Vec<OperatorPlan>,
     /// By edge, in the graph's order.
     pub routings: Vec<Routing>,
+    /// By source, in the graph's order: whether it makes room for others while much waits for them. It feeds who waits, and nobody who is waited for.
+    pub yielding: Vec<bool>,
 }
 
 impl Plan {
@@ -111,10 +121,12 @@ impl Plan {
             return Err(findings);
         }
         let workers = workers.max(1);
-        let mut plan = Self { workers, tasks: Vec::new(), operators: Vec::new(), routings: Vec::new() };
+        let (tasks, operators, routings, yielding) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut plan = Self { workers, tasks, operators, routings, yielding };
         let nothing = Declared::default();
         let declared = |node: &OperatorNode| declared.get(&node.name).unwrap_or(&nothing);
         let tables: Vec<_> = graph.operators.iter().map(|node| planned_tables(node, declared(node))).collect();
+        let flows = Flows::of(graph, &tables);
         for (index, node) in graph.operators.iter().enumerate() {
             let parallelism = node.parallelism.unwrap_or(workers).clamp(1, graph.partitions.max(1));
             let (tasks, owners) = plan.add_tasks(OperatorIndex(index), graph.partitions.max(1), parallelism);
@@ -122,11 +134,13 @@ impl Plan {
                 is_keyed: !tables[index].is_empty() || node.key.is_some(),
                 tasks,
                 tables: tables[index].clone(),
-                uses: planned_uses(node, &tables),
+                uses: planned_uses(graph, OperatorIndex(index), &tables, &flows),
+                upstream: flows.upstream(OperatorIndex(index)),
                 owners,
             });
         }
         plan.routings = graph.edges.iter().map(|edge| plan.routing(edge)).collect();
+        plan.yielding = yielding_sources(graph.sources.len(), &plan.operators);
         Ok((plan, findings))
     }
 
@@ -203,6 +217,11 @@ fn declaration_faults(declared: &Declared) -> Vec<String> {
         if *version == 0 {
             faults
                 .push(format!("the component declares schema version 0 for the table `{table}`; versions start at 1"));
+        }
+        if *version > SCHEMA_VERSION_MAX {
+            faults.push(format!(
+                "the component declares schema version {version} for the table `{table}`; the last is {SCHEMA_VERSION_MAX}"
+            ));
         }
     }
     let mut seen = BTreeSet::from([DEFAULT_PORT]);

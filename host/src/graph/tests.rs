@@ -1,5 +1,6 @@
 //! What is said about manifests whose parts are right and whose whole is not; plans; what state bears; and that nothing panics.
 
+mod progress;
 mod uses;
 
 use std::collections::BTreeMap;
@@ -493,13 +494,31 @@ fn a_renamed_operator_with_tables_is_recognised() {
 }
 
 #[test]
+fn a_table_that_keeps_earlier_values_is_stored_otherwise_than_one_that_does_not() {
+    let plain = identity(&[], &[("counts", 2)]);
+    let versioned = StateIdentity { versioned: ["stats/counts".to_owned()].into(), ..plain.clone() };
+    let check = |stored: &StateIdentity, now: &StateIdentity, expected: &str| {
+        let said = stored.compare(now).unwrap_err();
+        assert!(said.len() == 1 && said[0].contains(expected), "{said:?}");
+    };
+    check(&versioned, &plain, "`counts` of the operator `stats` is stored with earlier values (`versioned`)");
+    check(&plain, &versioned, "`counts` of the operator `stats` is stored without earlier values");
+    let joined = plain.clone().joined_by([("stats/counts", 2, true)], [], []);
+    check(&joined, &plain, "is stored with earlier values");
+    assert_eq!(joined.compare(&versioned), Ok(()));
+    let written = serde_json::to_value(&plain).unwrap();
+    assert!(written.get("versioned").is_none(), "{written}");
+    assert_eq!(serde_json::from_value::<StateIdentity>(written).unwrap(), plain);
+}
+
+#[test]
 fn what_joined_later_is_missed_like_what_was_there_from_the_start() {
     let now = identity(&[], &[("counts", 2)]);
-    let tables = [("stats/counts", 2), ("later/sums", 1)];
+    let tables = [("stats/counts", 2, false), ("later/sums", 1, false)];
     let said = now.clone().joined_by(tables, ["bids", "late"], ["out", "more"]).compare(&now).unwrap_err();
     let expected = ["the operator `later`", "the source `late`", "the exactly-once sink `more`"];
     assert!(said.len() == 3 && said.iter().zip(expected).all(|(said, expected)| said.contains(expected)), "{said:?}");
-    assert_eq!(now.clone().joined_by([("stats/counts", 2)], ["bids"], ["out"]).compare(&now), Ok(()));
+    assert_eq!(now.clone().joined_by([("stats/counts", 2, false)], ["bids"], ["out"]).compare(&now), Ok(()));
 }
 
 #[test]

@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 
 use super::names::{Names, name_fault};
 use super::plan::Declared;
+use super::progress::{Flows, Waiting};
 use super::{Graph, OperatorIndex, OperatorNode};
-use crate::manifest::{At, Finding, Operator, Use, did_you_mean, listed};
+use crate::manifest::{At, Finding, Operator, Table, Use, did_you_mean, listed};
 
 /// How the manifest has a table of an operator's own kept.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -16,6 +17,8 @@ pub struct TableOptions {
     pub open: bool,
     /// Whether it can be scanned, also where its component does not say so.
     pub ordered: bool,
+    /// For how long it keeps earlier values by event time, in place of what its component says, in milliseconds.
+    pub versioned_span_ms: Option<u64>,
 }
 
 /// A table that an operator uses, as the manifest says; whether there is such a table is for its owner's component to say.
@@ -46,6 +49,8 @@ pub struct PlannedTable {
     pub open: bool,
     /// Whether it can be scanned: its component or the manifest says so.
     pub ordered: bool,
+    /// For how long it keeps earlier values by event time, in milliseconds: as the manifest says, or else its component, which declares it in any case.
+    pub versioned_span_ms: Option<u64>,
 }
 
 /// A table that an operator uses: there, and open to it.
@@ -65,6 +70,17 @@ pub struct PlannedUse {
     pub send: bool,
     /// Whether the table can be scanned.
     pub ordered: bool,
+    /// Whether it keeps earlier values by event time.
+    pub versioned: bool,
+    /// Whether records may wait until its owner has come to a time.
+    pub waiting: Waiting,
+}
+
+impl PlannedUse {
+    /// Whether the function may look up values with a wait.
+    pub(super) fn may_wait(&self) -> bool {
+        self.read && self.versioned && self.waiting == Waiting::Allowed
+    }
 }
 
 /// What the manifest says of the tables of `operator`, which is called `name`.
@@ -77,8 +93,12 @@ pub(super) fn table_options(
         let at = At::key(["operators", name, "tables", table]);
         findings.extend(name_fault(table).map(|fault| Finding::error(at, fault)));
     }
-    let options = operator.tables.iter();
-    options.map(|(table, kept)| (table.clone(), TableOptions { open: kept.open, ordered: kept.ordered })).collect()
+    let options = |kept: &Table| TableOptions {
+        open: kept.open,
+        ordered: kept.ordered,
+        versioned_span_ms: kept.versioned.map(|span| u64::try_from(span.0.as_millis()).unwrap_or(u64::MAX)),
+    };
+    operator.tables.iter().map(|(table, kept)| (table.clone(), options(kept))).collect()
 }
 
 /// What the manifest says of the tables that `operator`, which is called `name`, uses. Sorted by name.
@@ -150,18 +170,25 @@ pub(super) fn planned_tables(operator: &OperatorNode, declared: &Declared) -> Ve
     tables
         .map(|(name, schema_version)| {
             let options = operator.tables.get(name).copied().unwrap_or_default();
+            let declared_span = declared.versioned.iter().find(|(table, _)| table == name).map(|(_, span_ms)| *span_ms);
             PlannedTable {
                 name: name.clone(),
                 schema_version: *schema_version,
                 open: options.open && declared.open.contains(name),
                 ordered: options.ordered || declared.ordered.contains(name),
+                versioned_span_ms: declared_span.map(|span_ms| options.versioned_span_ms.unwrap_or(span_ms)),
             }
         })
         .collect()
 }
 
 /// The tables that `operator` uses, once [`check_uses`] has found nothing. `tables` are those of all operators, in the graph's order.
-pub(super) fn planned_uses(operator: &OperatorNode, tables: &[Vec<PlannedTable>]) -> Vec<PlannedUse> {
+pub(super) fn planned_uses(
+    graph: &Graph,
+    operator: OperatorIndex,
+    tables: &[Vec<PlannedTable>],
+    flows: &Flows,
+) -> Vec<PlannedUse> {
     let planned = |used: &UseNode| {
         let of_owner = &tables[used.owner.0];
         let table = of_owner.iter().position(|table| table.name == used.table)?;
@@ -173,9 +200,11 @@ pub(super) fn planned_uses(operator: &OperatorNode, tables: &[Vec<PlannedTable>]
             update: used.update,
             send: used.send,
             ordered: of_owner[table].ordered,
+            versioned: of_owner[table].versioned_span_ms.is_some(),
+            waiting: flows.waiting(graph, operator, used.owner),
         })
     };
-    operator.uses.iter().filter_map(planned).collect()
+    graph.operators[operator.0].uses.iter().filter_map(planned).collect()
 }
 
 /// Holds what the manifest says of the tables of `operator`, and of those that it uses, against what the components declare, by operator name.
@@ -208,6 +237,10 @@ fn check_options(node: &OperatorNode, declared: &Declared, findings: &mut Vec<Fi
             let message = format!("the component of `{}` does not open its table `{table}`", node.name);
             let help = "the component must declare it as open, too: in Rust by `.open(&TABLE)` in `describe`";
             findings.push(Finding::error(at(&["open"]), message).help(help));
+        } else if options.versioned_span_ms.is_some() && !declared.versioned.iter().any(|(name, _)| name == table) {
+            let message = format!("the component of `{}` does not declare its table `{table}` as versioned", node.name);
+            let help = "only the component decides that; in Rust by `.versioned(&TABLE, span)` in `describe`. The manifest may set another span";
+            findings.push(Finding::error(at(&["versioned"]), message).help(help));
         }
     }
 }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
+use super::clock::EventClock;
 use super::commit::{Committed, Sealed, commit};
 use super::coordinate::{Coordinator, Events, SealRule};
 use super::read::{SourceSetup, SplitPosition, Splits};
@@ -26,6 +27,7 @@ use crate::epoch::entry::Entry;
 use crate::graph::{Declared, Graph, Plan, StateIdentity};
 use crate::manifest::{Loaded, Manifest};
 use crate::plugin::engine::{Engine, Function};
+use crate::state::versions::VERSIONED;
 use crate::state::{Committer, MemoryUse, OpenOptions, Opened, StateStore};
 use crate::task::flow::Flow;
 
@@ -80,13 +82,17 @@ async fn run_with(
     let flow = Arc::new(Flow::default());
     let (failed, failures) = unbounded_channel();
     let sinks = open_sinks(loaded, job, last.as_ref(), &unpublished)?;
-    let (mut wiring, mailboxes) = Wiring::new(manifest, graph, &plan, Arc::clone(&flow), Arc::clone(&meters));
+    let mut clock = EventClock::new(graph, &plan);
+    let (mut wiring, mailboxes) =
+        Wiring::new(manifest, graph, &plan, Arc::clone(&flow), clock.shared(), Arc::clone(&meters));
     start_sinks(mailboxes, &sinks, last.as_ref(), &flow, &failed)?;
     let (tasks, _directory) = wiring.tasks(&functions, &store)?;
-    wiring.post_carried(last.as_ref().map_or(&[], |entry| &entry.carried))?;
+    let carried = last.as_ref().map_or(&[][..], |entry| &entry.carried);
+    wiring.post_carried(carried)?;
     let workers = Workers::start(tasks, &failed).await?;
-    let sources = open_sources(loaded, graph, last.as_ref(), &wiring)?;
+    let sources = open_sources(loaded, graph, &plan, last.as_ref(), &wiring)?;
     let splits = Arc::new(Splits::new(sources.clone(), Arc::clone(&flow), Arc::clone(&meters), started)?);
+    clock.move_on(splits.reached(), carried);
     let (to_commit, sealed) = std::sync::mpsc::channel();
     let (report, committed) = unbounded_channel();
     let committing = start_committing(committer, sinks, sealed, report, &failed)?;
@@ -103,6 +109,7 @@ async fn run_with(
         operators: wiring.operators_of_tasks(),
         sinks: wiring.sinks(),
         store: Arc::clone(&store),
+        clock,
         to_commit,
         meters,
         totals_before: last.as_ref().map(|entry| entry.totals.clone()).unwrap_or_default(),
@@ -159,6 +166,7 @@ pub fn declared(function: &Function) -> Declared {
         tables: description.tables.clone(),
         open: description.open_tables.clone(),
         ordered: description.ordered_tables.clone(),
+        versioned: description.versioned_tables.clone(),
         uses: description.uses.clone(),
         ports: description.ports[1..].to_vec(),
     }
@@ -194,7 +202,10 @@ fn open_state(loaded: &Loaded, graph: &Graph, declared: &BTreeMap<String, Declar
 
 /// The identity that was stored at the first start, with what has joined the job since.
 fn with_joined(stored: StateIdentity, opened: &Opened) -> StateIdentity {
-    let tables = opened.tables.iter().filter_map(|(name, versions)| Some((&**name, *versions.last()?)));
+    let tables = opened.tables.iter().filter_map(|(name, versions)| {
+        let stored = *versions.last()?;
+        Some((&**name, stored & !VERSIONED, stored & VERSIONED != 0))
+    });
     let last = opened.last.iter();
     let sources = last.clone().flat_map(|entry| entry.positions.keys());
     let sinks = last.flat_map(|entry| &entry.sinks).filter(|(_, seal)| seal.exactly_once).map(|(name, _)| name);
@@ -244,6 +255,7 @@ fn start_sinks(
 fn open_sources(
     loaded: &Loaded,
     graph: &Graph,
+    plan: &Plan,
     last: Option<&Entry>,
     wiring: &Wiring<'_>,
 ) -> Result<Vec<Arc<SourceSetup>>, JobError> {
@@ -263,6 +275,7 @@ fn open_sources(
             refusals,
             meters,
             positions: positions.into(),
+            yields: plan.yielding[index],
         }));
     }
     Ok(sources)

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
 
+use super::clock::EventClock;
 use super::commit::{Committed, Sealed};
 use super::read::{SourceSetup, Splits};
 use super::stop::Stop;
@@ -28,7 +29,7 @@ const DISCOVER_EVERY: Duration = Duration::from_secs(1);
 /// How long the reason of a thread that is gone is waited for.
 const REASON_WAIT: Duration = Duration::from_secs(1);
 
-/// The most bytes that loops may carry over from one epoch to the next.
+/// The most bytes that may be carried over from one epoch to the next.
 const CARRIED_BYTES_MAX: u64 = 256 << 20;
 
 /// When to seal.
@@ -64,6 +65,8 @@ pub(super) struct Coordinator {
     pub(super) operators: Vec<Arc<str>>,
     pub(super) sinks: BTreeMap<String, SinkHandle>,
     pub(super) store: Arc<StateStore>,
+    /// How far operators have come in event time.
+    pub(super) clock: EventClock,
     pub(super) to_commit: std::sync::mpsc::Sender<Sealed>,
     pub(super) meters: Arc<Meters>,
     /// Counters of the job's life before this attempt.
@@ -126,18 +129,18 @@ impl Coordinator {
                 }
                 last_seal = Instant::now();
             }
-            if !self.is_due(last_seal) {
+            let is_due = self.is_due(last_seal);
+            if !is_due && !self.is_awaited() {
                 continue;
             }
             if self.pending > 0 {
                 // At most one sealed epoch waits for its commit: the next seal comes as soon as it is committed.
-                self.meters.late_seals.add(u64::from(!late));
-                late = true;
+                self.meters.late_seals.add(u64::from(is_due && !late));
+                late |= is_due;
                 continue;
             }
             late = false;
-            let is_needed = self.flow.moved() > self.moved_at_seal || self.has_open_output;
-            if is_needed && !self.seal(events, false).await? {
+            if self.is_needed() && !self.seal(events, false).await? {
                 return Ok(Ended::StoppedShort);
             }
             last_seal = Instant::now();
@@ -150,7 +153,7 @@ impl Coordinator {
         self.tell(|| Message::Hurry);
     }
 
-    /// What loops carry over is held in memory and written with every epoch: it has a limit.
+    /// What is carried over is held in memory and written with every epoch: it has a limit.
     fn check_carried(&self) -> Result<(), JobError> {
         match self.flow.carried() {
             (_, bytes) if bytes > CARRIED_BYTES_MAX => {
@@ -178,6 +181,19 @@ impl Coordinator {
     fn is_due(&self, last_seal: Instant) -> bool {
         let since = self.splits.since_seal().load(Ordering::Relaxed);
         last_seal.elapsed() >= self.rule.interval || self.rule.records.is_some_and(|records| since >= records)
+    }
+
+    /// Whether a seal before its time is worth it: nothing else goes on but what waits for one, or much does.
+    fn is_awaited(&self) -> bool {
+        let is_all = self.flow.has_input_ended() && self.flow.carried() != (0, 0) && self.flow.is_idle();
+        (is_all || self.flow.wants_seal()) && self.is_needed()
+    }
+
+    /// Whether a seal would do anything: make something durable, or move on the operators that records wait for.
+    fn is_needed(&self) -> bool {
+        self.flow.moved() > self.moved_at_seal
+            || self.has_open_output
+            || (self.flow.carried() != (0, 0) && self.clock.has_moved(&self.splits.reached()))
     }
 
     /// The last epoch: drains what was admitted, seals, and waits until it is published. One more notes that it is: its files may be moved away then.
@@ -261,6 +277,7 @@ impl Coordinator {
             Some(error) = events.failures.recv() => return Err(error),
             () = events.stop.overdue() => return Ok(false),
         };
+        self.clock.move_on(self.splits.reached(), &collected.carried);
         let positions = self.sources.iter().map(|source| (source.name.clone(), source.recorded())).collect();
         let totals = self.meters.totals(&self.totals_before);
         if !last {

@@ -4,6 +4,7 @@
 //! `commit` makes them durable. Whoever starts a job watches its [`Meters`] and gets a [`Summary`] at the end.
 
 mod assemble;
+mod clock;
 mod commit;
 mod coordinate;
 mod read;
@@ -113,10 +114,11 @@ pub enum JobError {
     /// State does not fit its memory even after all of it has gone to disk.
     #[error("`job.memory` is too small for this job: tables take {} bytes and changes on their way to disk {} of {}; raise it, or lower `job.partitions` or an operator's `parallelism`", .0.tables_bytes, .0.backlog_bytes, .0.budget_bytes)]
     Memory(MemoryUse),
-    /// Loops have more under way than an epoch may carry over.
+    /// More waits for the next epoch than an epoch may carry over.
     #[error(
-        "what came by loops (`feedback`, `send`, outcomes) and waits for the next epoch takes {bytes} bytes, more than the {bytes_max} that an epoch may carry over; \
-         a function that sends more than it receives, for ever, cannot come to an end"
+        "what waits for the next epoch takes {bytes} bytes, more than the {bytes_max} that an epoch may carry over: records that came by loops (`feedback`, `send`, outcomes), or \
+         that wait for the progress of an operator (lookups with `wait`); a function that sends more than it receives, for ever, cannot come to an end, and splits of one source \
+         that are read at once should not lie far apart in event time"
     )]
     CarriedOver {
         /// The bytes that wait.
@@ -182,6 +184,7 @@ fn state_exit_code(error: &StateError) -> u8 {
         | StateError::Damaged { .. }
         | StateError::NewerFormat { .. }
         | StateError::SchemaVersion { .. }
+        | StateError::Versioned { .. }
         | StateError::PartitionCount { .. }
         | StateError::Log(LogError::Damaged { .. } | LogError::Foreign { .. } | LogError::Newer { .. }) => 3,
     }

@@ -39,6 +39,8 @@ pub(super) struct SourceSetup {
     pub(super) meters: Arc<SourceMeters>,
     /// The positions that the next seal takes.
     pub(super) positions: Mutex<BTreeMap<String, SplitPosition>>,
+    /// Whether its splits are left alone while much is carried over: see [`crate::graph::Plan::yielding`].
+    pub(super) yields: bool,
 }
 
 /// Where a split stands, as the log records it.
@@ -48,6 +50,13 @@ pub(super) struct SplitPosition {
     at: Position,
     /// Whether the split had ended there: its file may then be removed.
     ended: bool,
+    /// The greatest event time up to there, [`NO_TIME`] while there was none.
+    #[serde(default = "no_time")]
+    time: i64,
+}
+
+fn no_time() -> i64 {
+    NO_TIME
 }
 
 impl SourceSetup {
@@ -159,6 +168,17 @@ impl Splits {
         self.sources.iter().any(|source| source.source.is_followed())
     }
 
+    /// How far each source has come in event time, in the order of the sources: [`reached`] of its splits.
+    pub(super) fn reached(&self) -> Vec<i64> {
+        let queue = self.queue.lock();
+        let of_source = |source: &Arc<SourceSetup>| {
+            let positions = source.positions.lock();
+            let known = queue.known.iter().filter(|(name, _)| *name == source.name);
+            reached(source.source.is_followed(), known.map(|(_, split)| positions.get(split)))
+        };
+        self.sources.iter().map(of_source).collect()
+    }
+
     /// Whether every split has ended and no new ones can come.
     pub(super) fn have_ended(&self) -> bool {
         let queue = self.queue.lock();
@@ -217,14 +237,17 @@ impl Splits {
                 return None;
             }
             let now = Instant::now();
-            let may_open = queue.open < OPEN_SPLITS_MAX;
-            let ready = queue.waiting.iter().position(|split| split.due <= now && (split.reader.is_some() || may_open));
+            let (may_open, is_crowded) = (queue.open < OPEN_SPLITS_MAX, self.flow.is_crowded());
+            let may_go_on = |split: &Waiting| !(is_crowded && split.source.yields);
+            let may_be_read = |split: &Waiting| may_go_on(split) && (split.reader.is_some() || may_open);
+            let ready = queue.waiting.iter().position(|split| split.due <= now && may_be_read(split));
             if let Some(split) = ready.and_then(|index| queue.waiting.remove(index)) {
                 queue.busy += 1;
                 queue.open += usize::from(split.reader.is_none());
                 return Some(split);
             }
-            match queue.waiting.iter().map(|split| split.due).min() {
+            let due = |split: &Waiting| if may_go_on(split) { split.due } else { now + IDLE_WAIT };
+            match queue.waiting.iter().map(due).min() {
                 Some(due) => {
                     self.changed.wait_until(&mut queue, due.max(now + Duration::from_millis(1)));
                 }
@@ -267,7 +290,11 @@ impl Splits {
         let Some(admitted) = self.flow.admit(records) else { return Ok(None) };
         // Once the position moves past records, no epoch may be sealed before they are on their way: not even if a panic comes between.
         let admitted = std::mem::ManuallyDrop::new(admitted);
-        source.positions.lock().insert(split.name.clone(), SplitPosition { at: reader.position(), ended });
+        let mut positions = source.positions.lock();
+        let before = positions.get(&split.name).map_or(NO_TIME, |position| position.time);
+        let time = batch.times.iter().copied().fold(before, i64::max);
+        positions.insert(split.name.clone(), SplitPosition { at: reader.position(), ended, time });
+        drop(positions);
         source.meters.bytes_read.lock().insert(split.name.clone(), reader.bytes_read());
         source.meters.records_in.add(records);
         self.meters.first_record.get_or_init(|| self.started.elapsed());
@@ -279,10 +306,67 @@ impl Splits {
     }
 }
 
+/// How far a source has come in event time: no record of this time or before is to come any more, as long as each split is in the order of its times. A split that is not read
+/// through may bring more of the greatest time that it has had; one that has had none may bring any. Where no split is open it is the end of time, or where the splits
+/// that there were have ended, if others may come.
+fn reached<'a>(is_followed: bool, splits: impl Iterator<Item = Option<&'a SplitPosition>>) -> i64 {
+    let (mut open, mut ended) = (None::<i64>, NO_TIME);
+    for split in splits {
+        match split {
+            Some(split) if split.ended => ended = ended.max(split.time),
+            _ => {
+                let time = split.map_or(NO_TIME, |split| split.time);
+                open = Some(open.map_or(time, |open| open.min(time)));
+            }
+        }
+    }
+    match open {
+        Some(time) => time.saturating_sub(1),
+        None if is_followed => ended.saturating_sub(1),
+        None => i64::MAX,
+    }
+}
+
 fn refuse(source: &SourceSetup, bad: &[BadRecord]) -> Result<(), JobError> {
     for record in bad {
         let (place, error) = (Some(record.place.as_str()), record.error.as_str());
         source.refusals.refuse(Refused { key: b"", value: &record.bytes, time: NO_TIME, place, error })?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn split(time: i64, ended: bool) -> SplitPosition {
+        SplitPosition { at: Position(serde_json::Value::Null), ended, time }
+    }
+
+    fn check(is_followed: bool, splits: &[Option<SplitPosition>], expected: i64) {
+        assert_eq!(reached(is_followed, splits.iter().map(Option::as_ref)), expected, "{splits:?}");
+    }
+
+    #[test]
+    fn a_source_has_come_as_far_as_its_slowest_open_split() {
+        check(false, &[Some(split(30, false)), Some(split(20, false)), Some(split(5, true))], 19);
+        check(false, &[Some(split(30, false)), None], NO_TIME);
+        check(false, &[Some(split(NO_TIME, false)), Some(split(9, true))], NO_TIME);
+        check(false, &[Some(split(30, true)), Some(split(20, true))], i64::MAX);
+        check(false, &[], i64::MAX);
+    }
+
+    #[test]
+    fn a_followed_source_is_never_through() {
+        check(true, &[Some(split(30, true)), Some(split(20, true))], 29);
+        check(true, &[], NO_TIME);
+        check(true, &[Some(split(30, true)), Some(split(20, false))], 19);
+    }
+
+    #[test]
+    fn positions_of_earlier_versions_have_no_time() {
+        let recorded = Position(serde_json::json!({ "at": 7, "ended": false }));
+        let read = SplitPosition::read_all(&[("s".to_owned(), recorded)].into()).unwrap();
+        assert_eq!(read["s"], SplitPosition { at: Position(7.into()), ended: false, time: NO_TIME });
+    }
 }

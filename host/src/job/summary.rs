@@ -113,6 +113,8 @@ pub struct OperatorSummary {
     pub updates: u64,
     /// Records of a serializable operator that ran again, since an earlier one wrote what they read or write.
     pub reruns: u64,
+    /// Records that waited for the progress of another operator, with those that came behind them to their task.
+    pub waited: u64,
     /// Calls that failed and were undone.
     pub failures: u64,
     /// What the function itself counts.
@@ -184,6 +186,7 @@ fn operators(meters: &Meters) -> BTreeMap<String, OperatorSummary> {
             calls: own.calls.get(),
             updates: own.updates.get(),
             reruns: own.reruns.get(),
+            waited: own.waited.get(),
             failures: own.failures.get(),
             metrics: own.own.lock().clone(),
         };

@@ -23,6 +23,7 @@ use crate::record::Batch;
 use crate::state::{StateStore, TableSpec, TaskTables};
 use crate::task::flow::Flow;
 use crate::task::others::{Others, UsedTable};
+use crate::task::progress::Progress;
 use crate::task::refuse::Refusals;
 use crate::task::rounds::Rounds;
 use crate::task::route::{Destination, Edge as Way, Router, SinkHandle, SinkMessage};
@@ -35,6 +36,7 @@ pub(super) struct Wiring<'a> {
     graph: &'a Graph,
     plan: &'a Plan,
     flow: Arc<Flow>,
+    progress: Arc<Progress>,
     meters: Arc<Meters>,
     mailboxes: Vec<Mailbox>,
     receivers: Vec<Option<UnboundedReceiver<Message>>>,
@@ -57,6 +59,7 @@ impl<'a> Wiring<'a> {
         graph: &'a Graph,
         plan: &'a Plan,
         flow: Arc<Flow>,
+        progress: Arc<Progress>,
         meters: Arc<Meters>,
     ) -> (Self, Vec<SinkMailbox>) {
         let (mailboxes, receivers) = plan
@@ -87,7 +90,8 @@ impl<'a> Wiring<'a> {
                 Refusals::new("operator", &node.name, on_error, letters(node.dead_letter))
             })
             .collect();
-        (Self { manifest, graph, plan, flow, meters, mailboxes, receivers, sinks, refusals }, sink_mailboxes)
+        let wiring = Self { manifest, graph, plan, flow, progress, meters, mailboxes, receivers, sinks, refusals };
+        (wiring, sink_mailboxes)
     }
 
     /// The mailboxes of all tasks.
@@ -177,6 +181,7 @@ impl<'a> Wiring<'a> {
             name: format!("{name}/{}", table.name).into(),
             schema_version: table.schema_version,
             ordered: table.ordered,
+            versioned_span_ms: table.versioned_span_ms,
         };
         self.plan.operators[operator.0].tables.iter().map(spec).collect()
     }
@@ -201,8 +206,11 @@ impl<'a> Wiring<'a> {
             update: used.update,
             send: used.send,
             ordered: used.ordered,
+            versioned: used.versioned,
+            waiting: used.waiting,
         };
-        Others::new(Arc::clone(directory), uses.iter().map(used).collect(), uses.iter().map(allowed).collect())
+        let (tables, uses) = (uses.iter().map(used).collect(), uses.iter().map(allowed).collect());
+        Others::new(Arc::clone(directory), tables, uses, Arc::clone(&self.progress))
     }
 
     /// Puts what the last epoch carried over into the mailboxes: the first that their tasks work on.

@@ -1,6 +1,6 @@
 //! Looking up keys: to each owner its part, and the answers back in the caller's numbering.
 
-use super::{Consistency, Directory, LookupError, Moment, TableId};
+use super::{Consistency, Directory, LookupError, Moment, OperatorTables, TableId};
 use crate::record::Column;
 use crate::state::{StateError, TablesError, TaskTables};
 
@@ -36,16 +36,34 @@ impl Directory {
         if let [only] = operator.tasks.as_slice() {
             return Ok(get_from(only, table, keys, moment, found)?);
         }
-        let mut parts: Vec<(Column, Vec<usize>)> = operator.tasks.iter().map(|_| Default::default()).collect();
-        for (index, key) in keys.iter().enumerate() {
-            let (part, places) = &mut parts[operator.owner(key)];
-            part.push(key);
-            places.push(index);
+        for (task, Part { keys, places }) in operator.parts(keys) {
+            get_from(task, table, &keys, moment, &mut |index, value| found(places[index], value))?;
         }
-        for (task, (part, places)) in operator.tasks.iter().zip(&parts) {
-            if !part.is_empty() {
-                get_from(task, table, part, moment, &mut |index, value| found(places[index], value))?;
-            }
+        Ok(())
+    }
+
+    /// Calls `found` with the index of every one of `keys` and the value that held at its event time, as [`Directory::get_many`] does with the newest. Of a table that is not
+    /// versioned there is none.
+    ///
+    /// # Errors
+    /// When state on disk cannot be read; `found` may have been called for some keys then.
+    ///
+    /// # Panics
+    /// When there are fewer times than keys.
+    pub fn get_many_as_of_time(
+        &self,
+        table: TableId,
+        keys: &Column,
+        times: &[i64],
+        found: &mut dyn FnMut(usize, Option<&[u8]>),
+    ) -> Result<(), LookupError> {
+        let operator = &self.operators[table.operator];
+        if let [only] = operator.tasks.as_slice() {
+            return Ok(only.with_values_as_of(table.table, keys, times, found)?);
+        }
+        for (task, Part { keys, places }) in operator.parts(keys) {
+            let times: Vec<i64> = places.iter().map(|&place| times[place]).collect();
+            task.with_values_as_of(table.table, &keys, &times, &mut |index, value| found(places[index], value))?;
         }
         Ok(())
     }
@@ -61,7 +79,7 @@ impl Directory {
         Ok(value)
     }
 
-    /// How many keys of a table have a value, as of a committed epoch; `None` for the present, of which there is no count. It looks at every key that has changed since redb was fed last.
+    /// How many keys of a table have a value (of a versioned table: or had one), as of a committed epoch; `None` for the present, of which there is no count. It looks at every key that has changed since redb was fed last.
     ///
     /// # Errors
     /// When redb cannot be read.
@@ -70,6 +88,28 @@ impl Directory {
         let (Some(view), Some(task)) = (&moment.0, operator.tasks.first()) else { return Ok(None) };
         let counted = view.count(&task.specs()[table.table].name);
         Ok(Some(counted.map_err(|error: StateError| TablesError::State(Box::new(error)))?))
+    }
+}
+
+/// What one owner is asked.
+#[derive(Default)]
+struct Part {
+    keys: Column,
+    /// Where the caller has these keys.
+    places: Vec<usize>,
+}
+
+impl OperatorTables {
+    /// The tasks that own some of `keys`, each with its part of them.
+    fn parts(&self, keys: &Column) -> impl Iterator<Item = (&TaskTables, Part)> {
+        let mut parts: Vec<Part> = self.tasks.iter().map(|_| Part::default()).collect();
+        for (index, key) in keys.iter().enumerate() {
+            let part = &mut parts[self.owner(key)];
+            part.keys.push(key);
+            part.places.push(index);
+        }
+        let tasks = self.tasks.iter().map(|task| &**task);
+        tasks.zip(parts).filter(|(_, part)| !part.keys.is_empty())
     }
 }
 

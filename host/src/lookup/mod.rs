@@ -108,6 +108,8 @@ pub struct TableInfo {
     pub schema_version: u32,
     /// Whether it can be scanned by ranges of keys as it is at present.
     pub ordered: bool,
+    /// For how long it keeps earlier values by event time, if it does, in milliseconds.
+    pub versioned_span_ms: Option<u64>,
 }
 
 /// An operator's tables: which task owns which partition.
@@ -208,6 +210,7 @@ impl Directory {
                 name: name.clone(),
                 schema_version: spec.map_or(0, |spec| spec.schema_version),
                 ordered: spec.is_some_and(|spec| spec.ordered),
+                versioned_span_ms: spec.and_then(|spec| spec.versioned_span_ms),
             }
         };
         self.by_name.iter().map(info).collect()

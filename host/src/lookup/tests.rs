@@ -8,6 +8,7 @@ use super::*;
 use crate::disk::crash::CrashDisk;
 use crate::epoch::entry::Entry;
 use crate::record::Column;
+use crate::state::versions::When;
 use crate::state::{OpenOptions, Opened, StateStore, TableSpec, Write};
 
 const PARTITIONS: u16 = 7;
@@ -24,18 +25,20 @@ struct Job {
 }
 
 impl Job {
-    /// An operator `o` of three tasks with an ordered table `t` and a plain one `u`.
+    /// An operator `o` of three tasks with an ordered table `t`, a plain one `u`, and a versioned one `v`.
     fn open(retained: u32) -> Self {
         let disk = CrashDisk::new();
         let options =
             OpenOptions { partitions: PARTITIONS, retained, double: Some(disk.clone()), ..OpenOptions::default() };
         let opened = StateStore::open(Path::new("/state"), Arc::new(disk), &serde_json::json!({}), options).unwrap();
-        let spec = |name: &str, ordered| TableSpec { name: name.into(), schema_version: 2, ordered };
-        let specs = [spec("o/t", true), spec("o/u", false)];
+        let spec =
+            |name: &str, ordered| TableSpec { name: name.into(), schema_version: 2, ordered, versioned_span_ms: None };
+        let versioned = TableSpec { versioned_span_ms: Some(100), ..spec("o/v", false) };
+        let specs = [spec("o/t", true), spec("o/u", false), versioned];
         let ranges = [0..2, 2..4, 4..PARTITIONS];
         let tasks: Vec<_> = ranges.iter().map(|range| opened.store.open_task(range.clone(), &specs).unwrap()).collect();
         let owners = (0..PARTITIONS).map(|partition| (partition / 2).min(TASKS - 1)).collect();
-        let tables = vec!["t".to_owned(), "u".to_owned()];
+        let tables = ["t", "u", "v"].map(str::to_owned).into();
         let own = OperatorTables { operator: "o".to_owned(), tables, tasks: tasks.clone(), owners };
         let single =
             OperatorTables { operator: "none".to_owned(), tables: Vec::new(), tasks: Vec::new(), owners: Vec::new() };
@@ -46,7 +49,7 @@ impl Job {
     /// The same write to both tables.
     fn write(&mut self, key: &[u8], value: Option<&[u8]>) {
         let task = self.tasks.iter().find(|task| task.owns(key)).unwrap();
-        task.apply([0, 1].map(|table| Write { table, key, value })).unwrap();
+        task.apply([0, 1].map(|table| Write { table, key, value, when: When::NEWEST })).unwrap();
         match value {
             Some(value) => _ = self.present.insert(key.to_vec(), value.to_vec()),
             None => _ = self.present.remove(key),
@@ -191,12 +194,49 @@ fn tables_are_found_by_the_names_that_people_use() {
     for name in ["o.t", "o/t"] {
         assert_eq!(job.directory.resolve(name).unwrap(), table);
     }
-    for name in ["o", "o.v", "none", ""] {
+    for name in ["o", "o.w", "none", ""] {
         let refused = job.directory.resolve(name).unwrap_err().to_string();
-        assert!(refused.contains("there are: o.t, o.u"), "{refused}");
+        assert!(refused.contains("there are: o.t, o.u, o.v"), "{refused}");
     }
     let told: Vec<_> =
         job.directory.tables().into_iter().map(|table| (table.name, table.schema_version, table.ordered)).collect();
-    assert_eq!(told, [("o.t".to_owned(), 2, true), ("o.u".to_owned(), 2, false)]);
+    assert_eq!(told, [("o.t".to_owned(), 2, true), ("o.u".to_owned(), 2, false), ("o.v".to_owned(), 2, false)]);
+    assert_eq!(
+        job.directory.tables().iter().map(|table| table.versioned_span_ms).collect::<Vec<_>>(),
+        [None, None, Some(100)]
+    );
     assert_eq!(*job.directory.subscribe().borrow(), 0);
+}
+
+#[test]
+fn each_key_is_found_as_of_its_own_time_whoever_owns_it() {
+    let job = Job::open(1);
+    let (plain, versioned) = (job.directory.find("o.u").unwrap(), job.directory.find("o.v").unwrap());
+    for number in 0..40 {
+        let key = key(number);
+        let task = job.tasks.iter().find(|task| task.owns(&key)).unwrap();
+        for time in [20, 10] {
+            let value = format!("{number} at {time}");
+            let when = When::At(time + i64::from(number));
+            task.apply([1, 2].map(|table| Write { table, key: &key, value: Some(value.as_bytes()), when })).unwrap();
+        }
+    }
+    // Some keys that there are not, and one twice, at different times.
+    let asked: Vec<(u32, i64)> = (0..45).map(|number| (number, i64::from(number % 30))).chain([(3, 99)]).collect();
+    let keys: Column =
+        asked.iter().map(|(number, _)| key(*number)).collect::<Vec<_>>().iter().map(Vec::as_slice).collect();
+    let times: Vec<i64> = asked.iter().map(|(_, time)| *time).collect();
+    let mut found = vec![None; asked.len()];
+    let mut take = |index: usize, value: Option<&[u8]>| {
+        found[index] = Some(value.map(|value| String::from_utf8(value.to_vec()).unwrap()));
+    };
+    job.directory.get_many_as_of_time(versioned, &keys, &times, &mut take).unwrap();
+    let expected = asked.iter().map(|(number, time)| match time - i64::from(*number) {
+        _ if *number >= 40 => Some(None),
+        ..10 => Some(None),
+        10..20 => Some(Some(format!("{number} at 10"))),
+        20.. => Some(Some(format!("{number} at 20"))),
+    });
+    assert_eq!(found, expected.collect::<Vec<_>>());
+    job.directory.get_many_as_of_time(plain, &keys, &times, &mut |_, value| assert_eq!(value, None)).unwrap();
 }

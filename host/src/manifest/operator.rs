@@ -109,6 +109,9 @@ pub struct Table {
     /// Whether it can be scanned by ranges of keys. Not needed where the component says so.
     #[schemars(example = true)]
     pub ordered: bool,
+    /// For how long behind the newest value of a key earlier ones are kept, by event time: in place of what the component says, which must declare the table versioned.
+    #[schemars(example = &"1h")]
+    pub versioned: Option<HumanDuration>,
 }
 
 /// A table that a function uses beside its own. The name is the one that the function gives it; the table must be open, unless it is the operator's own.

@@ -58,6 +58,8 @@ pub(super) struct Call {
     pub(super) culprit: Option<u32>,
     /// Why the host could not do its part.
     pub(super) host_error: Option<String>,
+    /// What it asked for too early.
+    pub(super) not_yet: Option<String>,
     /// The beginning of the last line that it logged as an error.
     pub(super) logged_error: Option<Arc<str>>,
     /// What it and earlier calls with the same batch have logged.

@@ -15,7 +15,7 @@ use super::bindings::{Operator, OperatorPre};
 use super::declarations::Declarations;
 use super::engine::Function;
 use super::imports::{Call, Host, Memory};
-use super::others::with_outcome_times;
+use super::others::with_times;
 use super::rejected::without_rejected;
 use super::trap::{self, OverTime};
 use super::{
@@ -103,11 +103,16 @@ impl Instance {
         };
         let call = std::mem::take(&mut self.store.data_mut().call);
         *log = call.log;
+        let result = match call.not_yet {
+            Some(message) => Err(trap::too_early(message, result.err())),
+            None => result,
+        };
         let result = match (result, call.host_error) {
             (_, Some(message)) => Err(Failure { kind: FailureKind::Host, message, culprit: None, said: None }),
             (Ok(()), None) => {
-                let updates = with_outcome_times(call.effects.updates, &batch.times);
-                Ok(without_rejected(Effects { updates, ..call.effects }))
+                let effects = without_rejected(call.effects);
+                let updates = with_times(effects.updates, &batch.times, &self.store.data().uses);
+                Ok(Effects { updates, ..effects })
             }
             (Err(failure), None) => Err(failure),
         };
@@ -168,6 +173,17 @@ impl OtherTables for Nothing {
         _: usize,
         _: &Column,
         _: Consistency,
+        _: &mut dyn FnMut(usize, Option<&[u8]>),
+    ) -> Result<(), LookupError> {
+        Err(LookupError::NotAllowed("there are no tables beside the operator's own".to_owned()))
+    }
+
+    fn get_many_as_of_time(
+        &self,
+        _: usize,
+        _: &Column,
+        _: &[i64],
+        _: bool,
         _: &mut dyn FnMut(usize, Option<&[u8]>),
     ) -> Result<(), LookupError> {
         Err(LookupError::NotAllowed("there are no tables beside the operator's own".to_owned()))

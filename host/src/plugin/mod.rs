@@ -26,7 +26,7 @@ use crate::state::update::Updates;
 /// The version of the contract that this host implements.
 pub const WORLD: &str = "wasmill:operator/operator@0.1.0";
 
-pub use crate::graph::DEFAULT_PORT;
+pub use crate::graph::{DEFAULT_PORT, Waiting};
 
 /// What a component says of itself. Whether that makes sense is the graph's business.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
@@ -93,6 +93,20 @@ pub trait OtherTables: Send + Sync {
         found: &mut dyn FnMut(usize, Option<&[u8]>),
     ) -> Result<(), LookupError>;
 
+    /// Calls `found` once for each of `keys`, with its index and the value that held at its time, in any order. With `wait`, not before the table's owner has come to all
+    /// of the times.
+    ///
+    /// # Errors
+    /// As [`OtherTables::get_many`]; [`LookupError::NotYet`] while the owner has not come so far.
+    fn get_many_as_of_time(
+        &self,
+        table: usize,
+        keys: &Column,
+        times: &[i64],
+        wait: bool,
+        found: &mut dyn FnMut(usize, Option<&[u8]>),
+    ) -> Result<(), LookupError>;
+
     /// The keys from `from` to before `to` with their values, ascending, at most `limit`; and where the next page begins, if this was not the last.
     ///
     /// # Errors
@@ -125,6 +139,8 @@ pub enum LookupError {
     Gone(String),
     /// The table is not of the kind that can answer this.
     NotAllowed(String),
+    /// The table's owner has not come so far in event time.
+    NotYet(String),
     /// State on disk cannot be read: the host's fault.
     Host(String),
 }
@@ -142,6 +158,10 @@ pub struct Use {
     pub send: bool,
     /// Whether the table can be scanned.
     pub ordered: bool,
+    /// Whether the table keeps earlier values by event time.
+    pub versioned: bool,
+    /// Whether lookups may wait until the table's owner has come to a time.
+    pub waiting: Waiting,
 }
 
 /// Updates of a table that the operator uses, in the order in which the guest made them.
@@ -270,6 +290,8 @@ pub enum FailureKind {
     Contract,
     /// The host could not do its part (state on disk could not be read). No record is at fault.
     Host,
+    /// It asked for what is not known before another operator has come to a time. No record is at fault: it is to be run again then.
+    NotYet,
 }
 
 /// Why a component cannot be used. Completes "failed to load operator `x`: …".

@@ -7,7 +7,7 @@ use super::answer::Answer;
 use super::bindings::wasmill::operator as wit;
 use super::bindings::wasmill::operator::types::Error;
 use super::imports::{Host, LOOKUP_KEYS_MAX, batch, column, one};
-use super::{Consistency, LookupError, Outcomes, Page, Sent, TableUpdates, Use};
+use super::{Consistency, LookupError, Outcomes, Page, Sent, TableUpdates, Use, Waiting};
 use crate::record::{Batch, Column};
 use crate::state::update::{Number, Op, Operands, Updates, VALUE_BYTES_MAX};
 
@@ -82,8 +82,40 @@ impl Host {
         answer.finish()
     }
 
+    fn look_up_as_of_time(
+        &mut self,
+        name: &str,
+        keys: Column,
+        times: &[i64],
+        wait: bool,
+    ) -> Result<wit::types::OptionalColumn, Error> {
+        let table = self.used(name, Want::Read)?;
+        let Use { versioned, waiting, .. } = self.uses[table];
+        if !versioned {
+            return Err(Error::NotAllowed(format!("`{name}` is not versioned: it keeps no earlier values")));
+        }
+        if wait {
+            check_waiting(name, waiting)?;
+        }
+        if times.len() != keys.len() {
+            return Err(Error::Malformed(format!("{} keys, but {} times", keys.len(), times.len())));
+        }
+        if keys.len() > LOOKUP_KEYS_MAX {
+            return Err(Error::LimitExceeded(format!("one lookup takes at most {LOOKUP_KEYS_MAX} keys")));
+        }
+        let mut answer = Answer::new(keys.len(), self.limits.memory_bytes_max);
+        let mut take = |index: usize, value: Option<&[u8]>| answer.take(index, value);
+        let found = self.others.get_many_as_of_time(table, &keys, times, wait, &mut take);
+        found.map_err(|error| self.lookup_failed(error))?;
+        answer.finish()
+    }
+
     fn lookup_failed(&mut self, error: LookupError) -> Error {
         match error {
+            LookupError::NotYet(text) => {
+                self.call.not_yet = Some(text.clone());
+                Error::NotYet(text)
+            }
             LookupError::Gone(text) => Error::Gone(text),
             LookupError::NotAllowed(text) => Error::NotAllowed(text),
             LookupError::Host(text) => {
@@ -137,7 +169,7 @@ impl Host {
         Ok(())
     }
 
-    /// Their times are those of the records that cause them: see [`with_outcome_times`].
+    /// Their times are those of the records that cause them: see [`with_times`].
     fn outcomes_of(&self, outcomes: wit::tables::Outcomes, count: usize) -> Result<Outcomes, Error> {
         let port = self.port(&outcomes.port)?;
         let (keys, values) = (column(outcomes.keys)?, column(outcomes.values)?);
@@ -163,7 +195,7 @@ impl Host {
         let table = self.used(table, Want::Update)?;
         let op = op_of(op)?;
         let operands = operands_of(op, &keys, values)?;
-        let updates = Updates { op, keys, operands, expected: Operands::default() };
+        let updates = Updates { op, keys, operands, expected: Operands::default(), times: Vec::new() };
         self.take_updates(table, updates, records, outcomes)
     }
 
@@ -182,7 +214,7 @@ impl Host {
             check_count(&keys, items, name)?;
         }
         check_sizes(&operands.items)?;
-        let updates = Updates { op: Op::CompareAndPut, keys, operands, expected };
+        let updates = Updates { op: Op::CompareAndPut, keys, operands, expected, times: Vec::new() };
         self.take_updates(table, updates, records, outcomes)
     }
 
@@ -198,14 +230,30 @@ impl Host {
     }
 }
 
-/// Gives each outcome the event time of the record that causes it. `times` are those of the call's batch.
-pub(super) fn with_outcome_times(mut updates: Vec<TableUpdates>, times: &[i64]) -> Vec<TableUpdates> {
-    for TableUpdates { records, outcomes, .. } in &mut updates {
+/// Gives outcomes, and updates of versioned tables, the event times of the records that cause them. `times` are those of the call's batch, `uses` its operator's.
+pub(super) fn with_times(mut updates: Vec<TableUpdates>, times: &[i64], uses: &[Use]) -> Vec<TableUpdates> {
+    for TableUpdates { table, updates, records, outcomes } in &mut updates {
+        let times = || records.iter().map(|&record| times[record as usize]).collect();
         if let Some(outcomes) = outcomes {
-            outcomes.records.times = records.iter().map(|&record| times[record as usize]).collect();
+            outcomes.records.times = times();
+        }
+        if uses[*table].versioned {
+            updates.times = times();
         }
     }
     updates
+}
+
+/// Whether a lookup may wait.
+fn check_waiting(name: &str, waiting: Waiting) -> Result<(), Error> {
+    let why = match waiting {
+        Waiting::Allowed => return Ok(()),
+        Waiting::Serializable => "a serializable operator does not wait",
+        Waiting::Circular => {
+            "how far the table's owner has come depends on this operator itself, so it would wait for ever"
+        }
+    };
+    Err(Error::NotAllowed(format!("`{name}` cannot be looked up with `wait`: {why}")))
 }
 
 /// On one host, an answer that may be old is that of now.
@@ -355,12 +403,11 @@ impl wit::tables::Host for Host {
     fn get_many_at(
         &mut self,
         table: String,
-        _keys: wit::types::Column,
-        _times: Vec<i64>,
-        _wait: bool,
+        keys: wit::types::Column,
+        times: Vec<i64>,
+        wait: bool,
     ) -> wasmtime::Result<Result<wit::types::OptionalColumn, Error>> {
-        let used = self.used(&table, Want::Read);
-        Ok(used.and_then(|_| Err(Error::NotAllowed(format!("`{table}` is not versioned: it keeps no earlier values")))))
+        Ok(column(keys).and_then(|keys| self.look_up_as_of_time(&table, keys, &times, wait)))
     }
 
     fn scan(

@@ -101,6 +101,7 @@ mod tests {
                 keys: column(items),
                 operands: operands.clone(),
                 expected: operands,
+                times: Vec::new(),
             },
             records: records.to_vec(),
             outcomes: Some(Outcomes { port: 1, records: batch(items) }),
@@ -115,6 +116,7 @@ mod tests {
             keys: column(&all),
             operands: Operands::default(),
             expected: Operands::default(),
+            times: Vec::new(),
         };
         let effects = Effects {
             writes: vec![Writes { table: 0, keys: column(&all), values: None, records: records.clone() }],

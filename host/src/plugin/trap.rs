@@ -32,6 +32,15 @@ pub(super) fn trapped(store: &Store<Host>, error: &wasmtime::Error) -> Failure {
     Failure::new(kind, trap, host)
 }
 
+/// The failure of a call that has asked for something too early, whatever it has made of the refusal; one that went on without end or broke the contract has failed by
+/// itself.
+pub(super) fn too_early(message: String, failed: Option<Failure>) -> Failure {
+    match failed {
+        Some(failure) if !matches!(failure.kind, FailureKind::Returned | FailureKind::Trap) => failure,
+        _ => Failure { kind: FailureKind::NotYet, message, culprit: None, said: None },
+    }
+}
+
 impl Failure {
     fn new(kind: FailureKind, message: String, host: &Host) -> Self {
         Self { kind, message, culprit: host.call.culprit, said: host.call.logged_error.clone() }

@@ -252,7 +252,7 @@ impl EpochView {
         Ok(cells.into_iter().map(|cell| cell.expect("what the changes lack was fetched")).collect())
     }
 
-    /// How many keys of a table have a value. It looks at every changed key.
+    /// How many keys of a table have a value, or, of a versioned table, had one. It looks at every changed key.
     ///
     /// # Errors
     /// When redb cannot be read.

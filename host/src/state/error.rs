@@ -77,6 +77,17 @@ pub enum StateError {
         /// The version that the component declares.
         declared: u32,
     },
+    /// A table keeps earlier values by event time, or does not, other than the function declares.
+    #[error(
+        "open table `{table}`: it is stored {}, but the component declares the opposite; run the component that wrote it",
+        if *stored { "with earlier values by event time (`versioned`)" } else { "without earlier values, not `versioned`" }
+    )]
+    Versioned {
+        /// The table.
+        table: TableName,
+        /// Whether it is stored with earlier values.
+        stored: bool,
+    },
     /// The job's number of partitions is not the state's.
     #[error(
         "use the state that `{path}` describes: its keys are spread over {stored} partitions, but the manifest says `partitions = {declared}`; \

@@ -6,9 +6,9 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::StateError;
 use super::delta::Run;
 use super::redb::Cursor;
+use super::{StateError, versions};
 use crate::epoch::entry::Cell;
 
 /// The most items of one page.
@@ -52,6 +52,14 @@ pub struct Slice {
     pub cells: Vec<Cell>,
     /// Where the rest begins; `None` when there is none.
     pub next: Option<Vec<u8>>,
+}
+
+impl Slice {
+    /// The same of a versioned table, with the newest values in place of the versions.
+    pub(super) fn of_newest(self) -> Self {
+        let newest = |cell: &Cell| Some(Cell::new(cell.key(), Some(versions::newest(cell.value()?)?)));
+        Self { cells: self.cells.iter().filter_map(newest).collect(), ..self }
+    }
 }
 
 /// How much a page has used of its bounds.

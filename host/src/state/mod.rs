@@ -34,6 +34,8 @@ mod tables;
 mod tests;
 pub mod update;
 mod updating;
+mod versioning;
+pub mod versions;
 
 pub use epochs::{EpochView, Epochs};
 pub use error::{StateError, TablesError};

@@ -9,6 +9,7 @@ use super::StateError;
 use super::identity::{self, DirectoryLock, Identity, Paths};
 use super::recover::{Unfed, recover};
 use super::redb::{Room, Snapshot, Storage};
+use super::versions::{self, VERSIONED};
 use crate::disk::{Disk, RealDisk};
 use crate::epoch::Epoch;
 use crate::epoch::entry::{Cell, Entry, TableName};
@@ -31,6 +32,8 @@ pub struct TableInfo {
     pub keys: u64,
     /// The schema versions of its values, or of values that it once had.
     pub schema_versions: BTreeSet<u32>,
+    /// Whether it keeps earlier values by event time. Keys that only have earlier ones count among `keys`, too.
+    pub versioned: bool,
 }
 
 /// A state directory, opened to be read.
@@ -95,7 +98,8 @@ impl Reader {
     pub fn tables(&self) -> Result<Vec<TableInfo>, StateError> {
         let info = |(name, schema_versions): (&TableName, &BTreeSet<u32>)| {
             let keys = self.count(name)?;
-            Ok(TableInfo { name: name.clone(), keys, schema_versions: schema_versions.clone() })
+            let schema_versions = schema_versions.iter().map(|version| version & !VERSIONED).collect();
+            Ok(TableInfo { name: name.clone(), keys, schema_versions, versioned: self.is_versioned(name) })
         };
         self.tables.iter().map(info).collect()
     }
@@ -111,12 +115,24 @@ impl Reader {
         Ok(keys)
     }
 
-    /// The value of a key; `None` when it has none.
+    fn is_versioned(&self, table: &str) -> bool {
+        self.tables.get(table).is_some_and(|versions| versions.iter().any(|version| version & VERSIONED != 0))
+    }
+
+    /// The value of a key, of a versioned table the newest; `None` when it has none.
     ///
     /// # Errors
     /// When there is no such table, or redb cannot be read.
     pub fn get(&self, table: &str, key: &[u8]) -> Result<Option<Vec<u8>>, StateError> {
         self.check_table(table)?;
+        let stored = self.get_stored(table, key)?;
+        Ok(match self.is_versioned(table) {
+            true => stored.and_then(|stored| versions::newest(&stored).map(<[u8]>::to_vec)),
+            false => stored,
+        })
+    }
+
+    fn get_stored(&self, table: &str, key: &[u8]) -> Result<Option<Vec<u8>>, StateError> {
         let partition = KeyHash::of(key).partition(self.identity.partitions);
         let changed = self.overlay.get(table).and_then(|changes| changes.get(&(partition, key.into())));
         if let Some(cell) = changed {
@@ -150,9 +166,10 @@ impl Reader {
         limit: usize,
         found: &mut BTreeMap<Vec<u8>, Vec<u8>>,
     ) -> Result<(), StateError> {
-        let changes = self.overlay.get(table);
+        let (changes, is_versioned) = (self.overlay.get(table), self.is_versioned(table));
         let mut take = |cell: &Cell| {
-            let Some(value) = cell.value().filter(|_| cell.key().starts_with(prefix)) else {
+            let value = if is_versioned { cell.value().and_then(versions::newest) } else { cell.value() };
+            let Some(value) = value.filter(|_| cell.key().starts_with(prefix)) else {
                 return cell.key().starts_with(prefix);
             };
             found.insert(cell.key().to_vec(), value.to_vec());

@@ -10,10 +10,13 @@
 //!   tombstone is later than `forgotten`. So at a view that is not older than that, it did not exist either.
 //!
 //! Everything else is left to the view. So it does not matter what is written, evicted, fed or committed between the making of a view and its use.
+//!
+//! Of a versioned table, both show the newest values.
 
 use super::map::SlotHash;
 use super::merge::{Bounds, Slice, Source, merge};
 use super::tables::Place;
+use super::versions;
 use super::{EpochView, TablesError, TaskTables};
 use crate::epoch::entry::Cell;
 use crate::key::KeyHash;
@@ -43,8 +46,10 @@ impl TaskTables {
             let found = view.get_many(&self.specs[table].name, &wanted.collect::<Vec<_>>()).map_err(Box::new)?;
             missing.into_iter().zip(found).for_each(|(index, cell)| cells[index] = Some(Seen::Cell(cell)));
         }
+        let is_versioned = self.span_ms(table).is_some();
         for (index, seen) in cells.iter().enumerate() {
-            each(index, seen.as_ref().and_then(Seen::value));
+            let stored = seen.as_ref().and_then(Seen::value);
+            each(index, if is_versioned { stored.and_then(versions::newest) } else { stored });
         }
         Ok(())
     }
@@ -74,13 +79,14 @@ impl TaskTables {
         view: Option<&EpochView>,
     ) -> Result<Slice, TablesError> {
         self.check_table(table)?;
-        match view {
+        let slice = match view {
             Some(view) => {
                 let sources = view.sources(&self.specs[table].name, self.range.clone(), from, to).map_err(Box::new)?;
-                Ok(merge(sources, to, Bounds::new(limit)).map_err(Box::new)?)
+                merge(sources, to, Bounds::new(limit)).map_err(Box::new)?
             }
-            None => self.scan_present(table, from, to, limit),
-        }
+            None => self.scan_present(table, from, to, limit)?,
+        };
+        Ok(if self.span_ms(table).is_some() { slice.of_newest() } else { slice })
     }
 
     fn scan_present(&self, table: usize, from: &[u8], to: Option<&[u8]>, limit: usize) -> Result<Slice, TablesError> {

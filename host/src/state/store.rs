@@ -12,6 +12,7 @@ use super::feeder::{FeedLimits, Feeder};
 use super::identity::{self, DirectoryLock, Identity, Paths};
 use super::recover::recover;
 use super::redb::{Room, Storage};
+use super::versions::VERSIONED;
 use super::{Pressure, StateError, TableSpec, TaskTables};
 use crate::disk::Disk;
 use crate::disk::crash::CrashDisk;
@@ -83,7 +84,7 @@ pub struct Opened {
     pub unpublished: Vec<Entry>,
     /// What the caller gave at the first start: to be compared with what it gave now.
     pub fingerprint: serde_json::Value,
-    /// The tables that the state holds, with the schema versions of their values.
+    /// The tables that the state holds, with the schema versions of their values as they are stored: see [`super::versions::VERSIONED`].
     pub tables: BTreeMap<TableName, BTreeSet<u32>>,
 }
 
@@ -332,10 +333,16 @@ impl StateStore {
     }
 
     fn check_schema(&self, spec: &TableSpec) -> Result<(), StateError> {
-        let declared = spec.schema_version;
-        match self.stored.get(&spec.name).and_then(|versions| versions.iter().find(|&&stored| stored != declared)) {
-            Some(&stored) => Err(StateError::SchemaVersion { table: spec.name.clone(), stored, declared }),
+        let (table, declared) = (spec.name.clone(), spec.stored_version());
+        match self.stored.get(&table).and_then(|versions| versions.iter().find(|&&stored| stored != declared)) {
             None => Ok(()),
+            Some(&stored) if (stored ^ declared) & VERSIONED != 0 => {
+                Err(StateError::Versioned { table, stored: stored & VERSIONED != 0 })
+            }
+            Some(&stored) => {
+                let [stored, declared] = [stored, declared].map(|version| version & !VERSIONED);
+                Err(StateError::SchemaVersion { table, stored, declared })
+            }
         }
     }
 

@@ -7,13 +7,14 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 
 use super::map::{PartitionMap, SlotHash, Sweep, memory_in_order, memory_of};
 use super::redb::Snapshot;
 use super::store::Shared;
+use super::versions::{self, VERSIONED, When};
 use super::{StateError, TablesError};
 use crate::epoch::Epoch;
 use crate::epoch::entry::{Cell, PartitionDelta, TableDelta, TableName};
@@ -34,6 +35,15 @@ pub struct TableSpec {
     pub schema_version: u32,
     /// Whether it can be scanned as it is now.
     pub ordered: bool,
+    /// For how long it keeps earlier values by event time, if it does, in milliseconds.
+    pub versioned_span_ms: Option<u64>,
+}
+
+impl TableSpec {
+    /// The schema version as it is stored with the values: it tells whether they are sequences of versions, too.
+    pub(super) fn stored_version(&self) -> u32 {
+        if self.versioned_span_ms.is_some() { self.schema_version | VERSIONED } else { self.schema_version }
+    }
 }
 
 /// How memory stands against its budget.
@@ -56,6 +66,8 @@ pub struct Write<'a> {
     pub key: &'a [u8],
     /// Its new value, or `None` to remove it.
     pub value: Option<&'a [u8]>,
+    /// From when on it holds. Of no meaning in a table that keeps no versions.
+    pub when: When,
 }
 
 /// The tables of one task: a range of partitions of each of an operator's tables.
@@ -68,6 +80,10 @@ pub struct TaskTables {
     pub(super) specs: Vec<TableSpec>,
     /// Whether any table can be scanned.
     has_order: bool,
+    /// Whether any table keeps versions.
+    has_versions: bool,
+    /// Whether versions have gone before their time: that is told once.
+    pub(super) has_lost_versions: AtomicBool,
     bytes: AtomicU64,
     pub(super) locked: RwLock<Maps>,
 }
@@ -106,7 +122,9 @@ impl TaskTables {
         let orders = specs.iter().map(|spec| spec.ordered.then(BTreeSet::new)).collect();
         let locked = RwLock::new(Maps { maps, orders, open, complete: true, forgotten: 0, applied: 0, hand: (0, 0) });
         let has_order = specs.iter().any(|spec| spec.ordered);
-        Self { shared, range, specs, has_order, bytes: AtomicU64::new(0), locked }
+        let has_versions = specs.iter().any(|spec| spec.versioned_span_ms.is_some());
+        let (bytes, has_lost_versions) = (AtomicU64::new(0), AtomicBool::new(false));
+        Self { shared, range, specs, has_order, has_versions, has_lost_versions, bytes, locked }
     }
 
     /// Adds what redb holds, until three quarters of the budget are used; what is left out is read when it is asked for.
@@ -160,13 +178,33 @@ impl TaskTables {
         self.range.contains(&KeyHash::of(key).partition(self.shared.partitions()).0)
     }
 
-    /// Calls `each` with the index and value of every one of `keys`, in their order. One call sees whole batches.
+    /// Whether any of the tables keeps versions: only there it matters when a write is from.
+    pub fn keep_versions(&self) -> bool {
+        self.has_versions
+    }
+
+    /// Calls `each` with the index and value of every one of `keys`, in their order; of a versioned table, with the newest value. One call sees whole batches.
     ///
     /// `each` runs under the task's lock: it must only copy, and not call the tables.
     ///
     /// # Errors
     /// For a foreign key or an unknown table, before `each` is called; or when what lies behind memory cannot be read.
     pub fn with_values(
+        &self,
+        table: usize,
+        keys: &Column,
+        each: &mut dyn FnMut(usize, Option<&[u8]>),
+    ) -> Result<(), TablesError> {
+        match self.span_ms(table) {
+            None => self.with_stored(table, keys, each),
+            Some(_) => {
+                self.with_stored(table, keys, &mut |index, stored| each(index, stored.and_then(versions::newest)))
+            }
+        }
+    }
+
+    /// As [`TaskTables::with_values`], with what is stored: the versions of a versioned table.
+    pub(super) fn with_stored(
         &self,
         table: usize,
         keys: &Column,
@@ -242,11 +280,16 @@ impl TaskTables {
         Ok(found)
     }
 
-    /// Applies a batch's writes together, at the open epoch; the later of two writes of a key stays.
+    /// Applies a batch's writes together, at the open epoch; the later of two writes of a key stays. Writes of versioned tables add versions.
     ///
     /// # Errors
-    /// For a foreign key or an unknown table; nothing is applied then.
+    /// For a foreign key or an unknown table, or, where tables are versioned, when what lies behind memory cannot be read; nothing is applied then.
     pub fn apply<'a>(&self, writes: impl IntoIterator<Item = Write<'a>>) -> Result<(), TablesError> {
+        if self.has_versions { self.apply_versions(writes) } else { self.apply_stored(writes) }
+    }
+
+    /// As [`TaskTables::apply`], with values as they are stored.
+    pub(super) fn apply_stored<'a>(&self, writes: impl IntoIterator<Item = Write<'a>>) -> Result<(), TablesError> {
         let mut prepared = self.prepare(writes)?;
         if prepared.is_empty() {
             return Ok(());
@@ -307,7 +350,8 @@ impl TaskTables {
             });
             let partitions: Vec<PartitionDelta> = changed.collect();
             if !partitions.is_empty() {
-                deltas.push(TableDelta { table: spec.name.clone(), schema_version: spec.schema_version, partitions });
+                let (table, schema_version) = (spec.name.clone(), spec.stored_version());
+                deltas.push(TableDelta { table, schema_version, partitions });
             }
         }
         deltas
@@ -387,6 +431,11 @@ impl TaskTables {
     /// Whether all that there is, is in memory.
     pub fn is_complete(&self) -> bool {
         self.locked.read().complete
+    }
+
+    /// For how long a table keeps earlier values, if it does.
+    pub(super) fn span_ms(&self, table: usize) -> Option<u64> {
+        if self.has_versions { self.specs.get(table)?.versioned_span_ms } else { None }
     }
 
     fn places(&self, table: usize, keys: &Column) -> Result<Vec<Place>, TablesError> {

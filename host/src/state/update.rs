@@ -81,6 +81,8 @@ pub struct Updates {
     pub operands: Operands,
     /// What [`Op::CompareAndPut`] expects; empty for every other operation.
     pub expected: Operands,
+    /// The event times of the records that cause them. Empty where the table keeps no versions.
+    pub times: Vec<i64>,
 }
 
 impl Updates {

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::update::{Changed, Op, UpdateError, Updates};
+use super::versions::When;
 use super::{TablesError, TaskTables, Write};
 use crate::record::Column;
 
@@ -26,7 +27,7 @@ impl TaskTables {
                 Ok(Changed::Removed) => None,
                 Ok(Changed::Not) | Err(_) => return None,
             };
-            Some(Write { table, key: updates.keys.get(index), value })
+            Some(Write { table, key: updates.keys.get(index), value, when: when(updates, index) })
         });
         self.apply(writes)?;
         Ok(decided.changes.into_iter().map(|change| change.map(|changed| changed != Changed::Not)).collect())
@@ -42,6 +43,7 @@ impl TaskTables {
             table,
             key: updates.keys.get(index),
             value: updates.operands.get(index),
+            when: when(updates, index),
         });
         self.apply(writes)?;
         Ok(fits)
@@ -73,6 +75,15 @@ impl TaskTables {
             decided.changes.push(change);
         }
         Ok(decided)
+    }
+}
+
+/// From when on the value holds that update `index` makes. What depends on the newest value is not put before it: it would be lost there.
+fn when(updates: &Updates, index: usize) -> When {
+    match (updates.op, updates.times.get(index)) {
+        (_, None) => When::NEWEST,
+        (Op::Put | Op::Delete, Some(&time)) => When::At(time),
+        (_, Some(&time)) => When::NotBefore(time),
     }
 }
 

@@ -11,6 +11,7 @@ use super::{Asked, Message, TaskError, TaskUpdates};
 use crate::plugin::{Effects, TableUpdates, Writes};
 use crate::record::{Batch, Column, NO_TIME};
 use crate::state::update::Updates;
+use crate::state::versions::When;
 use crate::state::{Updated, Write};
 
 impl Task {
@@ -19,7 +20,7 @@ impl Task {
         for (record, reason) in &effects.rejects {
             self.refuse(batch, *record as usize, reason)?;
         }
-        self.write(&effects.writes)?;
+        self.write(&effects.writes, &batch.times)?;
         for updates in effects.updates {
             self.send_updates(updates)?;
         }
@@ -40,15 +41,18 @@ impl Task {
         Ok(())
     }
 
-    fn write(&self, writes: &[Writes]) -> Result<(), TaskError> {
+    /// Applies writes that records of these `times` have caused.
+    fn write(&self, writes: &[Writes], times: &[i64]) -> Result<(), TaskError> {
         if writes.is_empty() {
             return Ok(());
         }
+        let times = self.tables.keep_versions().then_some(times);
         let writes = writes.iter().flat_map(|writes| {
-            (0..writes.keys.len()).map(|index| Write {
+            (0..writes.keys.len()).map(move |index| Write {
                 table: writes.table,
                 key: writes.keys.get(index),
                 value: writes.values.as_ref().map(|values| values.get(index)),
+                when: times.map_or(When::NEWEST, |times| When::At(times[writes.records[index] as usize])),
             })
         });
         self.tables.apply(writes).map_err(|error| self.storage(&error))
@@ -108,7 +112,8 @@ impl Task {
         {
             let (key, value) = (updates.keys.get(index), updates.operands.get(index).unwrap_or_default());
             let error = format!("an update of table `{table}` failed: {error}");
-            self.operator.refusals.refuse(Refused { key, value, time: NO_TIME, place: None, error: &error })?;
+            let time = updates.times.get(index).copied().unwrap_or(NO_TIME);
+            self.operator.refusals.refuse(Refused { key, value, time, place: None, error: &error })?;
         }
         Ok(())
     }

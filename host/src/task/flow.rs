@@ -4,7 +4,8 @@
 //! So a count of zero, with admission closed, means that every admitted record is processed with all that it caused.
 //!
 //! What came by a loop (a feedback edge, a `send`, an outcome) is not begun while admission is closed, else a loop that never ends would never let an
-//! epoch seal. It is *carried over*: counted apart, kept by its task, part of the epoch, and begun when admission opens again.
+//! epoch seal. It is *carried over*: counted apart, kept by its task, part of the epoch, and begun when admission opens again. So are records that have to wait until an
+//! operator has come to a time, with what comes behind them to the same task.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -19,6 +20,10 @@ const CREDIT_RECORDS_MAX: u64 = 131_072;
 const CREDIT_RECORDS_START: u64 = 4_096;
 /// The most bytes in flight at which a source still admits.
 const CREDIT_BYTES: u64 = 64 << 20;
+/// When this many bytes are carried over, an epoch is sealed early, so that what waits for one may go on.
+const CARRIED_BYTES_EARLY: u64 = 32 << 20;
+/// While this many bytes are carried over, sources that others need not have wait.
+const CARRIED_BYTES_CROWDED: u64 = 64 << 20;
 /// What a drain should take.
 const DRAIN_TARGET_MS: f64 = 3.0;
 
@@ -163,6 +168,24 @@ impl Flow {
         drop(state);
         self.remove(records, bytes);
         false
+    }
+
+    /// Records of `bytes` bytes that are in flight go over into the next epoch, or join a batch that does: they wait for an operator's progress. Whoever calls this takes what they
+    /// came with off the count of what is in flight, afterwards.
+    pub fn carry(&self, bytes: u64, joins: bool) {
+        let mut state = self.state.lock();
+        state.carried += u64::from(!joins);
+        state.carried_bytes += bytes;
+    }
+
+    /// Whether so much is carried over that an epoch should be sealed early.
+    pub fn wants_seal(&self) -> bool {
+        self.state.lock().carried_bytes >= CARRIED_BYTES_EARLY
+    }
+
+    /// Whether so much is carried over that sources should wait, if nobody needs them to go on.
+    pub fn is_crowded(&self) -> bool {
+        self.state.lock().carried_bytes >= CARRIED_BYTES_CROWDED
     }
 
     /// Whether a batch that is carried over may be begun now. If so it is in flight from here on.
@@ -337,6 +360,26 @@ mod tests {
         assert!(!flow.is_idle());
         assert_eq!(flow.carried(), (0, 0));
         flow.remove(3, 30);
+    }
+
+    #[test]
+    fn what_waits_is_carried_over_at_any_time_and_makes_sources_wait_in_the_end() {
+        let flow = Flow::default();
+        flow.open();
+        flow.add(3, 30);
+        flow.carry(20, false);
+        flow.carry(CARRIED_BYTES_EARLY - 20, true);
+        assert!(!flow.is_idle());
+        flow.remove(3, 30);
+        assert!(flow.is_idle());
+        assert_eq!(flow.carried(), (1, CARRIED_BYTES_EARLY));
+        assert!(flow.wants_seal() && !flow.is_crowded());
+        flow.carry(CARRIED_BYTES_CROWDED - CARRIED_BYTES_EARLY, false);
+        assert!(flow.is_crowded());
+        assert!(flow.begin_carried(1, CARRIED_BYTES_CROWDED));
+        assert!(!flow.wants_seal());
+        assert_eq!(flow.carried(), (1, 0));
+        flow.remove(1, CARRIED_BYTES_CROWDED);
     }
 
     #[test]

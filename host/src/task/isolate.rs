@@ -6,9 +6,13 @@ use crate::plugin::{Failure, FailureKind};
 
 /// The parts in which to run `range` again after it failed as a whole; the record at fault ends up alone. `range` holds at least two records.
 ///
-/// A function that names the record is believed: the records before it, it, and those behind. One that ran out of time is run record by
+/// What came too early is halved, so that as many as can go before the first that has to wait. Else a function that names the record is believed: the records before it, it, and those behind. One that ran out of time is run record by
 /// record, since each further failure would cost its whole time again. Else the batch is halved.
 pub(super) fn parts(range: Range<usize>, failure: &Failure) -> Vec<Range<usize>> {
+    let middle = range.start + range.len() / 2;
+    if failure.kind == FailureKind::NotYet {
+        return vec![range.start..middle, middle..range.end];
+    }
     if let Some(culprit) = failure.culprit.map(|culprit| range.start + culprit as usize)
         && range.contains(&culprit)
     {
@@ -18,7 +22,6 @@ pub(super) fn parts(range: Range<usize>, failure: &Failure) -> Vec<Range<usize>>
     if failure.kind == FailureKind::RunTime {
         return range.map(|index| index..index + 1).collect();
     }
-    let middle = range.start + range.len() / 2;
     vec![range.start..middle, middle..range.end]
 }
 
@@ -41,6 +44,7 @@ mod tests {
     fn without_a_name_the_batch_is_halved() {
         assert_eq!(check(0..5, FailureKind::Trap, None), [0..2, 2..5]);
         assert_eq!(check(4..6, FailureKind::Trap, Some(7)), [4..5, 5..6]);
+        assert_eq!(check(0..5, FailureKind::NotYet, Some(0)), [0..2, 2..5]);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use crate::record::{Batch, BatchSize, Column};
 use crate::state::update::{Operands, Updates};
 use crate::state::{TablesError, Updated};
 use crate::task::flow::Flow;
+use crate::task::progress::Progress;
 
 /// A table that an operator uses.
 pub struct UsedTable {
@@ -31,6 +32,7 @@ pub struct Others {
     directory: Arc<Directory>,
     tables: Vec<UsedTable>,
     uses: Arc<[Use]>,
+    progress: Arc<Progress>,
 }
 
 /// What one call's updates come to for the task that made them.
@@ -54,9 +56,14 @@ pub struct AppliedPart {
 }
 
 impl Others {
-    /// The tables of `directory` that an operator uses; `uses` says what it calls them and may do, in the order of `tables`.
-    pub fn new(directory: Arc<Directory>, tables: Vec<UsedTable>, uses: Arc<[Use]>) -> Self {
-        Self { directory, tables, uses }
+    /// The tables of `directory` that an operator uses; `uses` says what it calls them and may do, in the order of `tables`, and `progress` how far their owners have come.
+    pub fn new(directory: Arc<Directory>, tables: Vec<UsedTable>, uses: Arc<[Use]>, progress: Arc<Progress>) -> Self {
+        Self { directory, tables, uses, progress }
+    }
+
+    /// How often the progress of operators has been moved on.
+    pub fn progress_moves(&self) -> u64 {
+        self.progress.moves()
     }
 
     /// What the function calls the tables, and what it may do with them.
@@ -171,13 +178,14 @@ fn split_updates(
             keys: pick(&updates.keys, &places),
             operands: pick_operands(&updates.operands, &places),
             expected: pick_operands(&updates.expected, &places),
+            times: if updates.times.is_empty() { Vec::new() } else { pick_times(&updates.times, &places) },
         };
         let outcomes = outcomes.as_ref().map(|Outcomes { port, records }| Outcomes {
             port: *port,
             records: Batch {
                 keys: pick(&records.keys, &places),
                 values: pick(&records.values, &places),
-                times: places.iter().map(|&place| records.times[place]).collect(),
+                times: pick_times(&records.times, &places),
             },
         });
         (task, part, outcomes)
@@ -203,6 +211,10 @@ fn pick(column: &Column, places: &[usize]) -> Column {
     places.iter().map(|&place| column.get(place)).collect()
 }
 
+fn pick_times(times: &[i64], places: &[usize]) -> Vec<i64> {
+    places.iter().map(|&place| times[place]).collect()
+}
+
 /// Operands that an operation does not have stay none.
 fn pick_operands(operands: &Operands, places: &[usize]) -> Operands {
     let items = if operands.items.is_empty() { Column::default() } else { pick(&operands.items, places) };
@@ -225,6 +237,29 @@ impl OtherTables for Others {
         self.directory.get_many(self.tables[table].id, keys, consistency, found).map_err(told)
     }
 
+    fn get_many_as_of_time(
+        &self,
+        table: usize,
+        keys: &Column,
+        times: &[i64],
+        wait: bool,
+        found: &mut dyn FnMut(usize, Option<&[u8]>),
+    ) -> Result<(), LookupError> {
+        let used = &self.tables[table];
+        let reached = self.progress.of(used.owner);
+        if let Some(&asked) = times.iter().max()
+            && wait
+            && asked > reached
+        {
+            let name = &self.uses[table].name;
+            return Err(LookupError::NotYet(format!(
+                "`{name}` is known up to {}, not yet up to {asked}",
+                shown(reached)
+            )));
+        }
+        self.directory.get_many_as_of_time(used.id, keys, times, found).map_err(told)
+    }
+
     fn scan(
         &self,
         table: usize,
@@ -236,6 +271,10 @@ impl OtherTables for Others {
         let page = self.directory.scan(self.tables[table].id, from, to, limit, consistency).map_err(told)?;
         Ok(Page { keys: page.keys, values: page.values, next: page.next })
     }
+}
+
+fn shown(reached: i64) -> String {
+    if reached == i64::MIN { "no time".to_owned() } else { format!("event time {reached}") }
 }
 
 /// What the guest is told of an error; one of state on disk is the host's.
@@ -272,6 +311,7 @@ mod tests {
             keys: column(&keys),
             operands: Operands { items: column(&operands), present: Vec::new() },
             expected: Operands::default(),
+            times: (1000..1200).collect(),
         };
         let records = Batch { keys: column(&keys), values: column(&operands), times: (0..200).collect() };
         let parts = split_updates(updates, Some(Outcomes { port: 1, records }), &used);
@@ -286,6 +326,7 @@ mod tests {
                 assert_eq!(part.keys.get(index), keys[original].as_bytes());
                 assert_eq!(part.operands.get(index), Some(operands[original].as_bytes()));
                 assert_eq!(outcomes.keys.get(index), keys[original].as_bytes());
+                assert_eq!(part.times[index], 1000 + original as i64);
                 seen += 1;
             }
         }

@@ -1,4 +1,4 @@
-//! The loop of one task: gather a batch, call the function, apply what it did.
+//! The loop of one task: gather a batch, call the function, apply what it did. What is carried over, and why, is in `wait`.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -66,8 +66,12 @@ pub struct Task {
     seat: Option<Seat>,
     /// Notes what a call reads, where its operator is serializable.
     pub(super) recorder: Option<Recorder>,
-    /// What came by loops while a drain was under way, in order.
-    carried: VecDeque<Arc<Batch>>,
+    /// What came by loops while a drain was under way, and what waits for progress, in order.
+    pub(super) carried: VecDeque<Arc<Batch>>,
+    /// Whether what comes to the task has to go behind what is carried over: there are records in it that waited.
+    pub(super) keeps_order: bool,
+    /// [`Others::progress_moves`] when the first of what is carried over was found to be too early.
+    pub(super) too_early: Option<u64>,
     /// Set while a drain is under way, until the seal.
     hurry: bool,
     /// A message taken from the mailbox that the batch under way had no room for.
@@ -89,8 +93,26 @@ impl Task {
     ) -> Self {
         let recorder = seat.as_ref().map(|_| Recorder::default());
         let carried = VecDeque::new();
+        // What the last epoch has carried over, and comes first, may have waited.
+        let (keeps_order, too_early) = (true, None);
         let (hurry, held, instance) = (false, None, None);
-        Self { operator, place, tables, router, flow, me, mailbox, seat, recorder, carried, hurry, held, instance }
+        Self {
+            operator,
+            place,
+            tables,
+            router,
+            flow,
+            me,
+            mailbox,
+            seat,
+            recorder,
+            carried,
+            keeps_order,
+            too_early,
+            hurry,
+            held,
+            instance,
+        }
     }
 
     /// Makes the instance, so that a config that `init` refuses is known before anything is read.
@@ -125,6 +147,8 @@ impl Task {
                     // The coordinator that no longer listens is stopping the job.
                     let _ = reply.send(TaskSeal { deltas: self.tables.seal(), carried });
                 }
+                Message::Records(batch) if self.is_behind() => self.put_off(batch.into()),
+                Message::Looped(batch) if self.is_behind() => self.put_off(batch),
                 Message::Records(batch) => self.work_on_gathered(batch, false).await?,
                 Message::Looped(batch) if self.flow.begin_looped(batch.len() as u64, batch.byte_len() as u64) => {
                     self.work_on_gathered(Arc::unwrap_or_clone(batch), true).await?;
@@ -146,25 +170,12 @@ impl Task {
         Ok(())
     }
 
-    /// Begins what is carried over, as long as no drain is under way.
-    async fn work_on_carried(&mut self) -> Result<(), TaskError> {
-        while let Some(batch) = self.carried.front() {
-            let (records, bytes) = (batch.len() as u64, batch.byte_len() as u64);
-            if !self.flow.begin_carried(records, bytes) {
-                break;
-            }
-            let batch = self.carried.pop_front().map(Arc::unwrap_or_clone).unwrap_or_default();
-            self.work(batch).await?;
-            self.flow.remove(records, bytes);
-            self.relieve().await;
-        }
-        Ok(())
-    }
-
     /// Works on `batch`, which is in flight, and on what may be merged with it.
     async fn work_on_gathered(&mut self, batch: Batch, looped: bool) -> Result<(), TaskError> {
         let gathered = self.gather(batch, looped).await;
-        self.work(gathered.batch).await?;
+        if let Some(rest) = self.work(gathered.batch).await? {
+            self.wait_behind(rest);
+        }
         for (records, bytes) in gathered.counted {
             self.flow.remove(records, bytes);
         }
@@ -222,14 +233,20 @@ impl Task {
         Gathered { batch, counted }
     }
 
-    fn fit_together(&self, batch: &Batch, more: &Batch) -> bool {
+    pub(super) fn fit_together(&self, batch: &Batch, more: &Batch) -> bool {
         batch.len() + more.len() <= self.operator.batch_records_max
             && batch.byte_len() + more.byte_len() <= MERGED_BYTES_MAX
     }
 
-    /// Works on all of `batch`, in calls of at most the operator's batch size.
-    async fn work(&mut self, batch: Batch) -> Result<(), TaskError> {
-        self.operator.meters.records_in.add(batch.len() as u64);
+    /// Works on all of `batch`, in calls of at most the operator's batch size. Returns what has to wait for progress, from the first such record on.
+    pub(super) async fn work(&mut self, batch: Batch) -> Result<Option<Batch>, TaskError> {
+        let records = batch.len();
+        let rest = self.work_in_calls(batch).await?;
+        self.operator.meters.records_in.add((records - rest.as_ref().map_or(0, Batch::len)) as u64);
+        Ok(rest)
+    }
+
+    async fn work_in_calls(&mut self, batch: Batch) -> Result<Option<Batch>, TaskError> {
         let records_max = self.operator.batch_records_max;
         if batch.len() <= records_max && batch.byte_len() <= CALL_BYTES_MAX {
             return self.work_on(batch).await;
@@ -237,31 +254,40 @@ impl Task {
         let mut start = 0;
         while start < batch.len() {
             let end = call_end(&batch, start, records_max);
-            self.work_on(batch.slice(start..end)).await?;
+            if let Some(rest) = self.work_on(batch.slice(start..end)).await? {
+                return Ok(Some(batch.slice(end - rest.len()..batch.len())));
+            }
             self.relieve().await;
             start = end;
         }
-        Ok(())
+        Ok(None)
     }
 
-    async fn work_on(&mut self, batch: Batch) -> Result<(), TaskError> {
+    async fn work_on(&mut self, batch: Batch) -> Result<Option<Batch>, TaskError> {
         match self.seat.take() {
             None => self.run_batch(batch).await,
             Some(seat) => {
                 self.seat = Some(self.round(seat, batch).await?);
-                Ok(())
+                Ok(None)
             }
         }
     }
 
-    /// Calls the function with `batch`; where that fails, finds the record at fault, refuses it and runs the others.
-    pub(super) async fn run_batch(&mut self, batch: Batch) -> Result<(), TaskError> {
+    /// Calls the function with `batch`; where that fails, finds the record at fault, refuses it and runs the others. Where a record has to wait for progress, returns it
+    /// with all behind it.
+    pub(super) async fn run_batch(&mut self, batch: Batch) -> Result<Option<Batch>, TaskError> {
         let mut log = BatchLog::default();
         let (batch, result) = self.call(batch, &mut log).await?;
         let failure = match result {
-            Ok(effects) => return self.apply(&batch, effects),
+            Ok(effects) => {
+                self.apply(&batch, effects)?;
+                return Ok(None);
+            }
             Err(failure) => failure,
         };
+        if batch.len() == 1 && failure.kind == FailureKind::NotYet {
+            return Ok(Some(batch));
+        }
         let mut open = Vec::new();
         self.decide(&batch, Part { range: 0..batch.len(), attempt: 0, told: None }, &failure, &mut open)?;
         while let Some(part) = open.pop() {
@@ -269,10 +295,13 @@ impl Task {
             let (records, result) = self.call(batch.slice(part.range.clone()), &mut log).await?;
             match result {
                 Ok(effects) => self.apply(&records, effects)?,
+                Err(failure) if failure.kind == FailureKind::NotYet && part.range.len() == 1 => {
+                    return Ok(Some(batch.slice(part.range.start..batch.len())));
+                }
                 Err(failure) => self.decide(&batch, part, &failure, &mut open)?,
             }
         }
-        Ok(())
+        Ok(None)
     }
 
     /// After `part` failed: pushes on `open` what is to be run (again), the first on top, or refuses a record that failed alone for good.
@@ -320,9 +349,8 @@ impl Task {
         match &result {
             Ok(effects) if effects.dropped_any => {}
             Ok(_) => self.instance = Some(instance),
-            Err(_) => {
-                self.operator.meters.failures.add(1);
-            }
+            Err(failure) if failure.kind == FailureKind::NotYet => {}
+            Err(_) => _ = self.operator.meters.failures.add(1),
         }
         Ok((batch, result))
     }
@@ -347,7 +375,7 @@ impl Task {
     }
 
     /// Keeps the tables within the memory budget, a slice at a time, and lets the worker's other tasks run.
-    async fn relieve(&self) {
+    pub(super) async fn relieve(&self) {
         self.tables.maintain();
         tokio::task::yield_now().await;
     }

@@ -41,7 +41,7 @@ impl Task {
         for (record, run) in runs.into_iter().enumerate() {
             match run.result {
                 Ok(effects) if verdict.commits(record as u32, &run.reads, &run.writes) => {
-                    self.apply(&run.batch, effects)?
+                    self.apply(&run.batch, effects)?;
                 }
                 // What failed may have failed for what it saw: it is found out when it runs on what those before it have left.
                 _ => again.push(run.batch),
@@ -55,7 +55,8 @@ impl Task {
         if seat.applied(again.len()).await {
             seat.turn().await;
             for record in again {
-                self.run_batch(record).await?;
+                let rest = self.run_batch(record).await?;
+                debug_assert!(rest.is_none(), "a serializable operator is not allowed to wait");
             }
             seat.pass();
         }
@@ -133,6 +134,19 @@ impl OtherTables for RecordedOthers {
             self.recorder.0.lock().keys(self.others.id(table), keys);
         }
         self.others.get_many(table, keys, consistency, found)
+    }
+
+    /// A wait is refused before it comes here.
+    fn get_many_as_of_time(
+        &self,
+        table: usize,
+        keys: &Column,
+        times: &[i64],
+        wait: bool,
+        found: &mut dyn FnMut(usize, Option<&[u8]>),
+    ) -> Result<(), LookupError> {
+        self.recorder.0.lock().keys(self.others.id(table), keys);
+        self.others.get_many_as_of_time(table, keys, times, wait, found)
     }
 
     fn scan(

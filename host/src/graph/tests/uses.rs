@@ -165,6 +165,9 @@ fn a_plan_says_where_used_tables_are() {
         update: false,
         send: true,
         ordered: false,
+        versioned: false,
+        // It sends to `parse`, so how far that has come depends on it.
+        waiting: Waiting::Circular,
     };
     assert_eq!(closed.operators[1].uses, std::slice::from_ref(&known));
     let own = PlannedUse { name: "own".to_owned(), table: 0, read: false, update: true, send: false, ..known.clone() };
@@ -174,6 +177,7 @@ fn a_plan_says_where_used_tables_are() {
         schema_version,
         open,
         ordered,
+        versioned_span_ms: None,
     };
     assert_eq!(closed.operators[0].tables, [table("other", 1, false, false), table("seen", 3, true, false)]);
     for ordered in [plan("tables.seen = { open = true, ordered = true }\n", &[]), plan(OPEN, &["seen"])] {
@@ -186,4 +190,29 @@ fn a_plan_says_where_used_tables_are() {
 fn an_operator_whose_tables_are_used_need_not_be_read() {
     let (from, to) = using("table = \"parse.seen\", read = true");
     check_edits(&[(from, &to), ("[\"parse\"]", "[\"bids\"]")], &[]);
+}
+
+#[test]
+fn only_a_component_makes_its_table_versioned_and_the_manifest_may_set_the_span() {
+    let spanned = "tables.seen = { open = true, versioned = \"1m\" }\n";
+    check_tables(
+        spanned,
+        keeping(&["seen"], &[]),
+        &["known"],
+        &["12:30 the component of `parse` does not declare its table `seen` as versioned"],
+    );
+    let declared = || Declared { versioned: vec![("seen".to_owned(), 5)], ..keeping(&["seen"], &[]) };
+    let span = |parse_fields: &str| {
+        let (from, to) = using("table = \"parse.seen\", read = true");
+        let fields = format!("{parse_fields}component = \"parse.wasm\"");
+        let text = edited(&[(from, &to), ("component = \"parse.wasm\"", &fields)]);
+        let stats = Declared { uses: texts(&["known"]), ..Declared::default() };
+        let declared = BTreeMap::from([("parse".to_owned(), declared()), ("stats".to_owned(), stats)]);
+        let plan = Plan::new(&graph(&text), 2, &declared).unwrap().0;
+        let used = &plan.operators[1].uses[0];
+        assert!(used.versioned && used.waiting == Waiting::Allowed);
+        plan.operators[0].tables.iter().map(|table| table.versioned_span_ms).collect::<Vec<_>>()
+    };
+    assert_eq!(span(OPEN), [None, Some(5)]);
+    assert_eq!(span(spanned), [None, Some(60_000)]);
 }

@@ -14,6 +14,7 @@ use crate::disk::Disk;
 use crate::disk::crash::{CrashDisk, Unsynced};
 use crate::epoch::entry::{Position, SinkSeal};
 use crate::record::{Batch, Column};
+use crate::state::versions::When;
 use crate::state::{OpenOptions, Opened, StateStore, TableSpec, TaskTables, Write};
 use crate::time::Clock;
 
@@ -80,7 +81,8 @@ impl Job {
             writers.insert(name.to_owned(), sink.writer(last_of(name)).map_err(failed)?);
             sinks.insert(name.to_owned(), sink);
         }
-        let spec = [TableSpec { name: "count/counts".into(), schema_version: 1, ordered: false }];
+        let spec =
+            [TableSpec { name: "count/counts".into(), schema_version: 1, ordered: false, versioned_span_ms: None }];
         let half = PARTITIONS / 2;
         let tasks = [0..half, half..PARTITIONS].map(|range| opened.store.open_task(range, &spec));
         let tasks = tasks.into_iter().collect::<Result<_, _>>()?;
@@ -112,7 +114,7 @@ impl Job {
             let key = format!("key-{}", number % KEYS);
             let count = self.count_of(&key) + 1;
             let value = count.to_le_bytes();
-            let write = Write { table: 0, key: key.as_bytes(), value: Some(&value) };
+            let write = Write { table: 0, key: key.as_bytes(), value: Some(&value), when: When::NEWEST };
             self.task_of(key.as_bytes()).apply([write]).expect("the task owns the key");
             batch.push(key.as_bytes(), format!("{key}={count}").as_bytes(), 0);
         }

@@ -34,6 +34,23 @@ impl OtherTables for Shelf {
         Ok(())
     }
 
+    /// Values hold from time 10 on, and are known up to time 20.
+    fn get_many_as_of_time(
+        &self,
+        table: usize,
+        keys: &Column,
+        times: &[i64],
+        wait: bool,
+        found: &mut dyn FnMut(usize, Option<&[u8]>),
+    ) -> Result<(), LookupError> {
+        if wait && times.iter().any(|time| *time > 20) {
+            return Err(LookupError::NotYet("known up to 20".to_owned()));
+        }
+        self.get_many(table, keys, Consistency::Live, &mut |index, value| {
+            found(index, value.filter(|_| times[index] >= 10));
+        })
+    }
+
     fn scan(
         &self,
         table: usize,
@@ -61,7 +78,13 @@ impl OtherTables for Shelf {
 }
 
 fn used(name: &str, read: bool, update: bool, send: bool, ordered: bool) -> Use {
-    Use { name: name.to_owned(), read, update, send, ordered }
+    let (versioned, waiting) = (false, Waiting::Circular);
+    Use { name: name.to_owned(), read, update, send, ordered, versioned, waiting }
+}
+
+/// A table that keeps earlier values.
+fn used_as_of_times(name: &str, waiting: Waiting) -> Use {
+    Use { versioned: true, waiting, ..used(name, true, true, false, false) }
 }
 
 /// A host whose call has four records, over tables that may be read, changed, sent to, scanned.
@@ -78,6 +101,9 @@ fn host(shelf: Shelf) -> Host {
         used("read", true, false, false, false),
         used("scanned", true, false, false, true),
         used("sent", false, false, true, false),
+        used_as_of_times("prices", Waiting::Allowed),
+        used_as_of_times("own", Waiting::Circular),
+        used_as_of_times("locked", Waiting::Serializable),
     ];
     let mut host = Host::new("work", Arc::new(description), limits, Arc::new(Nothing));
     host.others = Arc::new(shelf);
@@ -166,7 +192,7 @@ fn only_what_the_manifest_grants_can_be_reached() {
     let mut host = host(Shelf::default());
     refused(
         host.get("raed".to_owned(), b"a".to_vec(), Asked::Live),
-        "unknown-name: the manifest has no `uses.raed` for this operator; it has `changed`, `read`, `scanned`, `sent`",
+        "unknown-name: the manifest has no `uses.raed` for this operator; it has `changed`, `read`, `scanned`, `sent`, `prices`, `own`, `locked`",
     );
     refused(
         host.get("sent".to_owned(), b"a".to_vec(), Asked::Live),
@@ -188,6 +214,14 @@ fn only_what_the_manifest_grants_can_be_reached() {
         host.get_many_at("read".to_owned(), items(&["a"]), vec![1], false),
         "not-allowed: `read` is not versioned: it keeps no earlier values",
     );
+    refused(
+        host.get_many_at("own".to_owned(), items(&["a"]), vec![1], true),
+        "not-allowed: `own` cannot be looked up with `wait`: how far the table's owner has come depends on this operator itself, so it would wait for ever",
+    );
+    refused(
+        host.get_many_at("locked".to_owned(), items(&["a"]), vec![1], true),
+        "not-allowed: `locked` cannot be looked up with `wait`: a serializable operator does not wait",
+    );
     host.uses = [].into();
     refused(
         host.get("read".to_owned(), b"a".to_vec(), Asked::Live),
@@ -207,6 +241,54 @@ fn lookups_that_fail_say_why_and_a_failing_host_ends_the_call() {
     let mut broken = failing(LookupError::Host("a bad disk".to_owned()));
     refused(get(&mut broken), "other: a bad disk");
     assert_eq!(broken.call.host_error.as_deref(), Some("a bad disk"));
+}
+
+#[test]
+fn earlier_values_are_looked_up_key_by_key_at_its_time() {
+    let mut host = host(Shelf::default());
+    let mut get = |keys: &[&str], times: &[i64], wait: bool| {
+        host.get_many_at("prices".to_owned(), items(keys), times.to_vec(), wait)
+    };
+    let found = accepted(get(&["a", "c", "x", "b"], &[9, 20, 20, 10], true));
+    assert_eq!((found.items.bytes.as_slice(), found.present), (b"three".as_slice(), vec![0, 1, 0, 1]));
+    assert_eq!(accepted(get(&["a"], &[99], false)).items.bytes, b"one");
+    refused(get(&["a", "b"], &[9], false), "malformed: 2 keys, but 1 times");
+    assert_eq!(host.call.not_yet, None);
+}
+
+#[test]
+fn what_is_asked_too_early_is_noted_whatever_the_guest_makes_of_it() {
+    use super::super::trap::too_early;
+    use super::super::{Failure, FailureKind};
+    let mut host = host(Shelf::default());
+    refused(host.get_many_at("prices".to_owned(), items(&["a", "b"]), vec![20, 21], true), "not-yet: known up to 20");
+    accepted(host.get("read".to_owned(), b"a".to_vec(), Asked::Live));
+    assert_eq!(host.call.not_yet.as_deref(), Some("known up to 20"));
+    let failed = |kind| Some(Failure { kind, message: "its own".to_owned(), culprit: Some(1), said: None });
+    let told = |failure: Option<Failure>| {
+        let failure = too_early("early".to_owned(), failure);
+        (failure.kind, failure.message, failure.culprit)
+    };
+    for failure in [None, failed(FailureKind::Returned), failed(FailureKind::Trap)] {
+        assert_eq!(told(failure), (FailureKind::NotYet, "early".to_owned(), None));
+    }
+    for kind in [FailureKind::RunTime, FailureKind::Memory, FailureKind::Contract] {
+        assert_eq!(told(failed(kind)), (kind, "its own".to_owned(), Some(1)));
+    }
+}
+
+#[test]
+fn updates_of_versioned_tables_have_the_times_of_their_records() {
+    let mut host = host(Shelf::default());
+    for table in ["prices", "changed"] {
+        let (keys, values) = (items(&["a", "b"]), items(&["v", "w"]));
+        accepted(host.update_many(table.to_owned(), keys, AskedOp::Put, values, vec![3, 1], None));
+    }
+    let updates = with_times(std::mem::take(&mut host.call.effects.updates), &[10, 11, 12, 13], &host.uses);
+    assert_eq!(
+        (updates[0].updates.times.as_slice(), updates[1].updates.times.as_slice()),
+        ([13, 11].as_slice(), [].as_slice())
+    );
 }
 
 #[test]
@@ -343,7 +425,7 @@ fn outcomes_come_on_a_declared_port_with_the_time_of_their_record() {
     refused(ask("dnoe", &["p", "q"]), "unknown-name: `describe` declares no port `dnoe`");
     refused(ask("done", &["p"]), "malformed: 2 updates, but 1 keys and 2 values of outcomes");
     accepted(ask("done", &["p", "q"]));
-    let updates = with_outcome_times(std::mem::take(&mut host.call.effects.updates), &[10, 11, 12, 13]);
+    let updates = with_times(std::mem::take(&mut host.call.effects.updates), &[10, 11, 12, 13], &host.uses);
     let expected = Batch {
         keys: [b"p".as_slice(), b"q"].into_iter().collect(),
         values: [b"x".as_slice(), b"yy"].into_iter().collect(),

@@ -278,7 +278,8 @@ fn only_ordered_tables_are_scanned_as_they_are_now() {
     let disk = CrashDisk::new();
     let opened =
         StateStore::open(Path::new(DIRECTORY), Arc::new(disk.clone()), &serde_json::json!({}), options(&disk)).unwrap();
-    let spec = [TableSpec { name: "operator/table".into(), schema_version: 1, ordered: false }];
+    let spec =
+        [TableSpec { name: "operator/table".into(), schema_version: 1, ordered: false, versioned_span_ms: None }];
     let task = opened.store.open_task(0..PARTITIONS, &spec).unwrap();
     let error = task.scan(0, b"", None, 1, None).unwrap_err();
     assert!(matches!(&error, TablesError::NotOrdered { table } if &**table == "operator/table"), "{error}");

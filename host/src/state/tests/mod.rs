@@ -6,11 +6,13 @@ mod epochs;
 mod model;
 mod offline;
 mod restart;
+mod versions;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::versions::When;
 use super::*;
 use crate::disk::Disk;
 use crate::disk::crash::CrashDisk;
@@ -45,7 +47,8 @@ impl Job {
 
     fn open_in(directory: &Path, disk: Arc<dyn Disk>, options: OpenOptions) -> Result<Self, StateError> {
         let opened = StateStore::open(directory, disk, &serde_json::json!({ "name": "test" }), options)?;
-        let spec = [TableSpec { name: "operator/table".into(), schema_version: 1, ordered: true }];
+        let spec =
+            [TableSpec { name: "operator/table".into(), schema_version: 1, ordered: true, versioned_span_ms: None }];
         let half = PARTITIONS / 2;
         let tasks = [0..half, half..PARTITIONS];
         let tasks = tasks.into_iter().map(|range| opened.store.open_task(range, &spec)).collect::<Result<_, _>>()?;
@@ -58,7 +61,7 @@ impl Job {
 
     fn apply(&self, key: &[u8], value: Option<&[u8]>) {
         let task = self.tasks.iter().find(|task| task.owns(key)).expect("every key has an owner");
-        task.apply([Write { table: 0, key, value }]).unwrap();
+        task.apply([Write { table: 0, key, value, when: When::NEWEST }]).unwrap();
     }
 
     fn seal(&self) -> Entry {

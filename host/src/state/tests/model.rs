@@ -153,7 +153,7 @@ fn a_batch_with_a_foreign_key_changes_nothing() {
     let task = &job.tasks[0];
     let own = (0..).map(key).find(|key| task.owns(key)).unwrap();
     let foreign = (0..).map(key).find(|key| !task.owns(key)).unwrap();
-    let writes = [&own, &foreign].map(|key| Write { table: 0, key, value: Some(b"x") });
+    let writes = [&own, &foreign].map(|key| Write { table: 0, key, value: Some(b"x"), when: When::NEWEST });
     assert!(matches!(task.apply(writes), Err(TablesError::ForeignKey { index: 1 })));
     assert!(matches!(task.get(0, &foreign), Err(TablesError::ForeignKey { index: 0 })));
     assert!(matches!(task.get(1, &own), Err(TablesError::UnknownTable { table: 1, tables: 1 })));
@@ -195,7 +195,8 @@ fn readers_see_whole_batches_while_cells_are_evicted_and_fetched() {
         let _stop = Stop(&done);
         for round in 1..=300u32 {
             let value = [&round.to_be_bytes()[..], &[7; 60]].concat();
-            task.apply(keys.iter().map(|key| Write { table: 0, key, value: Some(&value) })).unwrap();
+            task.apply(keys.iter().map(|key| Write { table: 0, key, value: Some(&value), when: When::NEWEST }))
+                .unwrap();
             if round % 5 == 0 {
                 let entry = job.seal();
                 job.commit(entry).unwrap();

@@ -34,7 +34,7 @@ fn a_stopped_jobs_state_is_read_as_of_its_last_epoch() {
     assert_eq!((reader.epoch(), reader.last().map(|last| last.epoch)), (4, Some(4)));
     assert_eq!(reader.fingerprint()["name"], "test");
     let name = "operator/table";
-    let info = TableInfo { name: name.into(), keys: model.len() as u64, schema_versions: [1].into() };
+    let info = TableInfo { name: name.into(), keys: model.len() as u64, schema_versions: [1].into(), versioned: false };
     assert_eq!(reader.tables().unwrap(), [info]);
     for key in (0..KEYS).map(key) {
         assert_eq!(reader.get(name, &key).unwrap(), model.get(&key).cloned());

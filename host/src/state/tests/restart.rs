@@ -105,7 +105,7 @@ fn another_schema_version_is_refused() {
     let disk = CrashDisk::new();
     run(&disk, 1, None);
     let job = Job::open(&disk).unwrap();
-    let spec = [TableSpec { name: "operator/table".into(), schema_version: 2, ordered: true }];
+    let spec = [TableSpec { name: "operator/table".into(), schema_version: 2, ordered: true, versioned_span_ms: None }];
     let error = job.opened.store.open_task(0..PARTITIONS, &spec).unwrap_err();
     assert!(matches!(error, StateError::SchemaVersion { stored: 1, declared: 2, .. }), "{error}");
 }
