@@ -39,6 +39,10 @@ impl Host for Imports {
         tables::get(table, key, &consistency.into())
     }
 
+    fn look_up_many_at(&self, table: &str, keys: &Column, times: &[i64], wait: bool) -> Result<OptionalColumn, Error> {
+        tables::get_many_at(table, keys, times, wait)
+    }
+
     fn scan(
         &self,
         table: &str,
@@ -120,6 +124,7 @@ impl<F: Function> Instance<F> {
         let description = F::describe();
         description.open_tables().iter().for_each(|table| declare::open_table(table));
         description.ordered_tables().iter().for_each(|table| declare::ordered_table(table));
+        description.versioned_tables().iter().for_each(|(table, span_ms)| declare::versioned_table(table, *span_ms));
         description.used().iter().for_each(|table| declare::uses_table(table));
         description.into_descriptor()
     }

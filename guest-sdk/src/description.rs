@@ -1,5 +1,7 @@
 //! What a function says of itself: its name, tables and ports.
 
+use std::time::Duration;
+
 use crate::bindings::wasmill::operator::description::{Descriptor, Table as TableDescriptor};
 use crate::codec::Codec;
 use crate::table::{AnyCache, Table, new_cache};
@@ -29,6 +31,7 @@ pub struct Description {
     tables: Vec<DeclaredTable>,
     open: Vec<&'static str>,
     ordered: Vec<&'static str>,
+    versioned: Vec<(&'static str, u64)>,
     uses: Vec<&'static str>,
     ports: Vec<Port>,
 }
@@ -37,14 +40,15 @@ pub struct Description {
 struct DeclaredTable {
     name: &'static str,
     schema_version: u32,
-    new_cache: fn(&'static str) -> Box<dyn AnyCache>,
+    new_cache: fn(&'static str, bool) -> Box<dyn AnyCache>,
 }
 
 impl Description {
     /// A function without tables. Name and version are for people: `Description::new(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"))`.
     pub fn new(name: &'static str, version: &'static str) -> Self {
-        let (open, ordered, uses) = (Vec::new(), Vec::new(), Vec::new());
-        Self { name, version, tables: Vec::new(), open, ordered, uses, ports: Vec::new() }
+        let (tables, ports) = (Vec::new(), Vec::new());
+        let (open, ordered, versioned, uses) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { name, version, tables, open, ordered, versioned, uses, ports }
     }
 
     /// Declares a table; only declared tables can be used.
@@ -69,6 +73,15 @@ impl Description {
         self
     }
 
+    /// Keeps earlier values of a declared table by event time, for this span behind each key's newest one. The manifest may set another span.
+    ///
+    /// What a record writes holds from its event time on, and each record's writes are kept, also where several records of a batch have one key. A record that comes late
+    /// writes into the past, and leaves what is newer as it is: so such a table is for values that records bring, not for values that are computed from the newest.
+    pub fn versioned<C: Codec>(mut self, table: &Table<C>, span: Duration) -> Self {
+        self.versioned.push((table.name, u64::try_from(span.as_millis()).unwrap_or(u64::MAX)));
+        self
+    }
+
     /// Declares a table that is used beside the function's own. Which one it is stands in the manifest.
     pub fn uses<C: Codec>(mut self, table: &UsedTable<C>) -> Self {
         self.uses.push(table.name);
@@ -82,7 +95,12 @@ impl Description {
     }
 
     pub(crate) fn caches(&self) -> Vec<(&'static str, Box<dyn AnyCache>)> {
-        self.tables.iter().map(|table| (table.name, (table.new_cache)(table.name))).collect()
+        let new = |table: &DeclaredTable| (table.name, (table.new_cache)(table.name, self.is_versioned(table.name)));
+        self.tables.iter().map(new).collect()
+    }
+
+    pub(crate) fn is_versioned(&self, table: &str) -> bool {
+        self.versioned.iter().any(|(name, _)| *name == table)
     }
 
     #[cfg(any(target_arch = "wasm32", test))]
@@ -93,6 +111,11 @@ impl Description {
     #[cfg(any(target_arch = "wasm32", test))]
     pub(crate) fn ordered_tables(&self) -> &[&'static str] {
         &self.ordered
+    }
+
+    #[cfg(any(target_arch = "wasm32", test))]
+    pub(crate) fn versioned_tables(&self) -> &[(&'static str, u64)] {
+        &self.versioned
     }
 
     pub(crate) fn used(&self) -> &[&'static str] {

@@ -13,6 +13,7 @@ pub(crate) trait Host {
     fn delete_many(&self, table: &str, keys: &Column, records: &[u32]) -> Result<(), Error>;
     fn look_up_many(&self, table: &str, keys: &Column, consistency: Consistency) -> Result<OptionalColumn, Error>;
     fn look_up(&self, table: &str, key: &[u8], consistency: Consistency) -> Result<Option<Vec<u8>>, Error>;
+    fn look_up_many_at(&self, table: &str, keys: &Column, times: &[i64], wait: bool) -> Result<OptionalColumn, Error>;
     fn scan(
         &self,
         table: &str,

@@ -27,8 +27,53 @@ impl<'c> Wants<'c> {
 
     /// `key` will be looked up by [`Context::lookup_at`].
     pub fn lookup_at<C: Codec>(&mut self, table: &UsedTable<C>, consistency: Consistency, key: impl AsRef<[u8]>) {
-        self.context.want(table.name, consistency, key.as_ref());
+        self.context.want(table.name, Shown::State(consistency), key.as_ref());
     }
+
+    /// `key` will be looked up by [`Context::lookup_as_of`], at this time.
+    pub fn lookup_as_of<C: Codec>(&mut self, table: &UsedTable<C>, key: impl AsRef<[u8]>, time: i64) {
+        self.context.want(table.name, Shown::AS_OF_TIME, &key_at(key.as_ref(), time));
+    }
+
+    /// `key` will be looked up by [`Context::lookup_as_of_waiting`], at this time.
+    pub fn lookup_as_of_waiting<C: Codec>(&mut self, table: &UsedTable<C>, key: impl AsRef<[u8]>, time: i64) {
+        self.context.want(table.name, Shown::AS_OF_TIME_WAITING, &key_at(key.as_ref(), time));
+    }
+}
+
+/// What lookups show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shown {
+    /// A state of the table.
+    State(Consistency),
+    /// What was true at an event time, which stands behind each key: see [`key_at`].
+    AsOfTime {
+        /// Whether not before the owner has come so far.
+        wait: bool,
+    },
+}
+
+impl Shown {
+    pub(crate) const AS_OF_TIME: Self = Self::AsOfTime { wait: false };
+    pub(crate) const AS_OF_TIME_WAITING: Self = Self::AsOfTime { wait: true };
+}
+
+const TIME_BYTES: usize = size_of::<i64>();
+
+/// A key with a time, as lookups as of times are told apart.
+pub(crate) fn key_at(key: &[u8], time: i64) -> Vec<u8> {
+    [key, &time.to_le_bytes()].concat()
+}
+
+/// The keys and times of which [`key_at`] has made `joined`.
+fn keys_and_times(joined: &Column) -> (Column, Vec<i64>) {
+    let (mut keys, mut times) = (Column::empty(), Vec::with_capacity(joined.len()));
+    for index in 0..joined.len() {
+        let (key, time) = joined.get(index).split_last_chunk::<TIME_BYTES>().expect("a time stands behind each key");
+        keys.push(key);
+        times.push(i64::from_le_bytes(*time));
+    }
+    (keys, times)
 }
 
 impl fmt::Debug for Wants<'_> {
@@ -43,10 +88,10 @@ pub(crate) struct Lookups {
     lookups: Vec<Lookup>,
 }
 
-/// The lookups in one table at one consistency.
+/// The lookups in one table that show the same.
 struct Lookup {
     table: &'static str,
-    consistency: Consistency,
+    shown: Shown,
     keys: KeySet,
     /// Where the values of the first of `keys` lie in `bytes`; the others have not been asked for yet.
     answers: Vec<Option<Range<usize>>>,
@@ -62,37 +107,30 @@ pub(crate) struct Refused {
 
 impl Lookups {
     /// Notes that `key` will be looked up. Returns its place, for [`Lookups::answer`].
-    pub(crate) fn want(&mut self, table: &'static str, consistency: Consistency, key: &[u8]) -> usize {
-        self.lookup(table, consistency).keys.place(key)
+    pub(crate) fn want(&mut self, table: &'static str, shown: Shown, key: &[u8]) -> usize {
+        self.lookup(table, shown).keys.place(key)
     }
 
     /// The value at a place, once all that is wanted has been asked for.
     pub(crate) fn answer(
         &mut self,
         table: &'static str,
-        consistency: Consistency,
+        shown: Shown,
         place: usize,
         host: &dyn Host,
     ) -> Result<Option<&[u8]>, Refused> {
-        let lookup = self.lookup(table, consistency);
+        let lookup = self.lookup(table, shown);
         if place >= lookup.answers.len() {
             lookup.ask(host)?;
         }
         Ok(lookup.answers[place].clone().map(|range| &lookup.bytes[range]))
     }
 
-    fn lookup(&mut self, table: &'static str, consistency: Consistency) -> &mut Lookup {
-        let same = |lookup: &Lookup| {
-            lookup.consistency == consistency && (std::ptr::eq(lookup.table, table) || lookup.table == table)
-        };
+    fn lookup(&mut self, table: &'static str, shown: Shown) -> &mut Lookup {
+        let same =
+            |lookup: &Lookup| lookup.shown == shown && (std::ptr::eq(lookup.table, table) || lookup.table == table);
         let index = self.lookups.iter().position(same).unwrap_or_else(|| {
-            self.lookups.push(Lookup {
-                table,
-                consistency,
-                keys: KeySet::empty(),
-                answers: Vec::new(),
-                bytes: Vec::new(),
-            });
+            self.lookups.push(Lookup { table, shown, keys: KeySet::empty(), answers: Vec::new(), bytes: Vec::new() });
             self.lookups.len() - 1
         });
         &mut self.lookups[index]
@@ -113,8 +151,10 @@ impl Lookup {
     /// Asks the host for all keys that it has not been asked for, in one call.
     fn ask(&mut self, host: &dyn Host) -> Result<(), Refused> {
         let (keys, known) = (self.keys.keys(), self.answers.len());
-        if keys.len() == known + 1 {
-            let found = host.look_up(self.table, keys.get(known), self.consistency);
+        if keys.len() == known + 1
+            && let Shown::State(consistency) = self.shown
+        {
+            let found = host.look_up(self.table, keys.get(known), consistency);
             let value = found.map_err(|error| Refused { error, is_single: true })?;
             self.answers.push(value.map(|value| {
                 let start = self.bytes.len();
@@ -131,8 +171,15 @@ impl Lookup {
                 &unknown
             }
         };
-        let found = host.look_up_many(self.table, asked, self.consistency);
-        let found = found.map_err(|error| Refused { error, is_single: false })?;
+        let found = match self.shown {
+            Shown::State(consistency) => host.look_up_many(self.table, asked, consistency),
+            Shown::AsOfTime { wait } => {
+                let (keys, times) = keys_and_times(asked);
+                host.look_up_many_at(self.table, &keys, &times, wait)
+            }
+        };
+        let is_single = asked.len() == 1;
+        let found = found.map_err(|error| Refused { error, is_single })?;
         let base = self.bytes.len();
         let ends = found.items.ends.iter().map(|&end| base + end as usize);
         let starts = std::iter::once(base).chain(ends.clone());

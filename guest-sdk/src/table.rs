@@ -1,12 +1,13 @@
 //! Typed state: tables, and the values of one batch held decoded until its end.
 //!
 //! A table that a batch touches is read by one call for all of the batch's keys, changed in place from record to record, and
-//! written back by one call. A table that it does not touch costs nothing.
+//! written back by one call. A table that it does not touch costs nothing. Of a versioned table, what each record leaves is written, not only what the last one does.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell, RefMut};
 use std::fmt;
 use std::marker::PhantomData;
+use std::ops::Range;
 
 use crate::bindings::wasmill::operator::types::{Batch, Column, OptionalColumn};
 use crate::codec::Codec;
@@ -116,8 +117,11 @@ impl<C: Codec> Entry<'_, C> {
             cache.changed.push(self.slot as u32);
         } else if slot.changed_by != self.record {
             self.merged.set(true);
+            if cache.is_versioned {
+                cache.keep_version(self.slot);
+            }
         }
-        slot.changed_by = self.record;
+        cache.slots[self.slot].changed_by = self.record;
     }
 }
 
@@ -140,7 +144,34 @@ pub(crate) struct Cache<C: Codec> {
     slots: Vec<Slot<C::Value>>,
     /// The slots that have been changed, in the order of their first change.
     changed: Vec<u32>,
+    /// Whether what each record leaves is written.
+    is_versioned: bool,
+    versions: Versions,
     writes: Writes,
+}
+
+/// What records have left of a versioned table, in their order for each key.
+#[derive(Default)]
+struct Versions {
+    versions: Vec<Version>,
+    bytes: Vec<u8>,
+    /// Why a value could not be kept.
+    failure: Option<Failure>,
+}
+
+struct Version {
+    slot: usize,
+    record: u32,
+    /// Where the value lies; `None` where there was none any more.
+    value: Option<Range<usize>>,
+}
+
+impl Versions {
+    fn clear(&mut self) {
+        self.versions.clear();
+        self.bytes.clear();
+        self.failure = None;
+    }
 }
 
 struct Slot<V> {
@@ -236,6 +267,57 @@ impl<C: Codec> Cache<C> {
     }
 }
 
+impl<C: Codec> Cache<C> {
+    /// Keeps what the last record to change `slot` has left.
+    fn keep_version(&mut self, slot: usize) {
+        let Self { table, versions: Versions { versions, bytes, failure }, slots, .. } = self;
+        let Slot { value, changed_by: record, .. } = &slots[slot];
+        let start = bytes.len();
+        let encoded = value.as_ref().map(|value| C::encode(value, bytes)).transpose();
+        match encoded {
+            Ok(value) => versions.push(Version { slot, record: *record, value: value.map(|()| start..bytes.len()) }),
+            Err(reason) => _ = failure.get_or_insert_with(|| not_encoded(table, *record, &reason)),
+        }
+    }
+
+    /// Hands over what each record has left, in that order: as many calls as values and removals take turns.
+    fn write_versions(&mut self, keys: &KeyIndex, batch: &Batch, host: &dyn Host) -> Result<(), Failure> {
+        for slot in std::mem::take(&mut self.changed) {
+            self.keep_version(slot as usize);
+        }
+        let Self { table, versions: Versions { versions, bytes, failure }, writes, .. } = self;
+        if let Some(failure) = failure.take() {
+            return Err(failure);
+        }
+        writes.clear();
+        for Version { slot, record, value } in versions {
+            let key = keys.key(batch, *slot);
+            let is_turn =
+                if value.is_some() { !writes.delete_records.is_empty() } else { !writes.put_records.is_empty() };
+            if is_turn {
+                writes.hand_over(table, host)?;
+                writes.clear();
+            }
+            match value {
+                Some(value) => {
+                    writes.put_keys.push(key);
+                    writes.put_values.push(&bytes[value.clone()]);
+                    writes.put_records.push(*record);
+                }
+                None => {
+                    writes.delete_keys.push(key);
+                    writes.delete_records.push(*record);
+                }
+            }
+        }
+        writes.hand_over(table, host)
+    }
+}
+
+fn not_encoded(table: &str, record: u32, reason: &str) -> Failure {
+    Failure { record: Some(record), reason: format!("failed to encode a value of table `{table}`: {reason}") }
+}
+
 /// A table's cache, whatever its codec.
 pub(crate) trait AnyCache {
     fn as_any(&self) -> &dyn Any;
@@ -256,17 +338,19 @@ impl<C: Codec> AnyCache for RefCell<Cache<C>> {
     }
 
     fn write_back(&self, keys: &KeyIndex, batch: &Batch, host: &dyn Host) -> Result<(), Failure> {
-        let Cache { table, slots, changed, writes, .. } = &mut *self.borrow_mut();
+        let mut cache = self.borrow_mut();
+        if cache.is_versioned {
+            return cache.write_versions(keys, batch, host);
+        }
+        let Cache { table, slots, changed, writes, .. } = &mut *cache;
         writes.clear();
         for &changed_slot in changed.iter() {
             let slot = &slots[changed_slot as usize];
             let key = keys.key(batch, changed_slot as usize);
             match &slot.value {
                 Some(value) => {
-                    C::encode(value, &mut writes.put_values.bytes).map_err(|reason| Failure {
-                        record: Some(slot.changed_by),
-                        reason: format!("failed to encode a value of table `{table}`: {reason}"),
-                    })?;
+                    C::encode(value, &mut writes.put_values.bytes)
+                        .map_err(|reason| not_encoded(table, slot.changed_by, &reason))?;
                     writes.put_values.end_item();
                     writes.put_keys.push(key);
                     writes.put_records.push(slot.changed_by);
@@ -297,16 +381,19 @@ impl<C: Codec> AnyCache for RefCell<Cache<C>> {
         cache.prefetched = None;
         cache.slots.clear();
         cache.changed.clear();
+        cache.versions.clear();
     }
 }
 
 /// An empty cache for the table `name`.
-pub(crate) fn new_cache<C: Codec>(name: &'static str) -> Box<dyn AnyCache> {
+pub(crate) fn new_cache<C: Codec>(name: &'static str, is_versioned: bool) -> Box<dyn AnyCache> {
     Box::new(RefCell::new(Cache::<C> {
         table: name,
         prefetched: None,
         slots: Vec::new(),
         changed: Vec::new(),
+        is_versioned,
+        versions: Versions::default(),
         writes: Writes::empty(),
     }))
 }

@@ -8,7 +8,7 @@ use crate::bindings::wasmill::operator::types::Error as HostError;
 use crate::codec::Codec;
 use crate::description::Port;
 use crate::error::{Reject, StateError, host_error_text};
-use crate::lookup::Refused;
+use crate::lookup::{Refused, Shown, key_at};
 use crate::output::Buffer;
 use crate::pages::{KeyRange, Scan};
 use crate::table::Failure;
@@ -45,9 +45,37 @@ impl Context {
         consistency: Consistency,
         key: impl AsRef<[u8]>,
     ) -> Result<Option<C::Value>, StateError> {
-        self.check_used(table)?;
-        let place = self.lookups.borrow_mut().want(table.name, consistency, key.as_ref());
-        self.answer(table, consistency, place)
+        self.look_up(table, Shown::State(consistency), key.as_ref())
+    }
+
+    /// The value that `table` had for `key` at an event time (milliseconds since the Unix epoch), as its owner knows it by now: of what has been written so far, the newest
+    /// that is not later. `None` where there was none, and where it is older than what the table keeps. The owner must declare the table versioned.
+    ///
+    /// # Errors
+    /// As [`Context::lookup`].
+    pub fn lookup_as_of<C: Codec>(
+        &self,
+        table: &UsedTable<C>,
+        key: impl AsRef<[u8]>,
+        time: i64,
+    ) -> Result<Option<C::Value>, StateError> {
+        self.look_up(table, Shown::AS_OF_TIME, &key_at(key.as_ref(), time))
+    }
+
+    /// As [`Context::lookup_as_of`], but not before the table's owner has come to `time`: nothing of that time or before is to come to it any more, except what comes late.
+    ///
+    /// Where it has not, the lookup fails; return the error, as `?` does. Whatever is made of it, the record is worked on again once the owner has come so far, and with it
+    /// all records behind it that come to this task. That is known when an epoch is sealed, so a record that waits waits for the next checkpoint at least.
+    ///
+    /// # Errors
+    /// As [`Context::lookup`]; and while the owner has not come so far, upon which the batch ends.
+    pub fn lookup_as_of_waiting<C: Codec>(
+        &self,
+        table: &UsedTable<C>,
+        key: impl AsRef<[u8]>,
+        time: i64,
+    ) -> Result<Option<C::Value>, StateError> {
+        self.look_up(table, Shown::AS_OF_TIME_WAITING, &key_at(key.as_ref(), time))
     }
 
     /// The values that `table` has for several keys, in their order, by one call of the host's for those that are not known yet.
@@ -74,9 +102,10 @@ impl Context {
     ) -> Result<Vec<Option<C::Value>>, StateError> {
         self.check_used(table)?;
         let mut lookups = self.lookups.borrow_mut();
-        let places: Vec<_> = keys.into_iter().map(|key| lookups.want(table.name, consistency, key.as_ref())).collect();
+        let shown = Shown::State(consistency);
+        let places: Vec<_> = keys.into_iter().map(|key| lookups.want(table.name, shown, key.as_ref())).collect();
         drop(lookups);
-        places.into_iter().map(|place| self.answer(table, consistency, place)).collect()
+        places.into_iter().map(|place| self.answer(table, shown, place)).collect()
     }
 
     /// The keys of `table` that lie in `range` with their values, ascending by the keys' bytes. The table must be kept ordered by its owner.
@@ -207,9 +236,9 @@ impl Context {
     }
 
     /// Notes that `key` will be looked up. Of a table that is not declared, the lookup itself will tell.
-    pub(crate) fn want(&self, table: &'static str, consistency: Consistency, key: &[u8]) {
+    pub(crate) fn want(&self, table: &'static str, shown: Shown, key: &[u8]) {
         if self.uses.contains(&table) {
-            self.lookups.borrow_mut().want(table, consistency, key);
+            self.lookups.borrow_mut().want(table, shown, key);
         }
     }
 
@@ -247,14 +276,25 @@ impl Context {
         }
     }
 
+    fn look_up<C: Codec>(
+        &self,
+        table: &UsedTable<C>,
+        shown: Shown,
+        key: &[u8],
+    ) -> Result<Option<C::Value>, StateError> {
+        self.check_used(table)?;
+        let place = self.lookups.borrow_mut().want(table.name, shown, key);
+        self.answer(table, shown, place)
+    }
+
     fn answer<C: Codec>(
         &self,
         table: &UsedTable<C>,
-        consistency: Consistency,
+        shown: Shown,
         place: usize,
     ) -> Result<Option<C::Value>, StateError> {
         let mut lookups = self.lookups.borrow_mut();
-        let bytes = lookups.answer(table.name, consistency, place, &*self.host);
+        let bytes = lookups.answer(table.name, shown, place, &*self.host);
         let bytes = bytes.map_err(|refused| self.refused(table.name, refused))?;
         let decode = |bytes| C::decode(bytes).map_err(|reason| StateError::Decode { table: table.name, reason });
         bytes.map(decode).transpose()

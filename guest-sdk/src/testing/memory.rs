@@ -25,6 +25,7 @@ pub struct Calls {
     pub delete_many: u32,
     pub look_up_many: u32,
     pub look_up: u32,
+    pub look_up_many_at: u32,
     pub scan: u32,
     pub update_many: u32,
     pub compare_and_put_many: u32,
@@ -39,6 +40,8 @@ type TableKey = (String, Vec<u8>);
 const LOOK_UP_KEYS_MAX: usize = 1 << 20;
 
 type OtherValues = BTreeMap<Vec<u8>, Vec<u8>>;
+/// A key's values by event time; none where it was removed.
+type Versions = BTreeMap<i64, Option<Vec<u8>>>;
 type Owner = Box<dyn Fn(&[u8]) -> bool>;
 
 /// State, and the effects of the batch in progress.
@@ -46,10 +49,17 @@ pub(super) struct MemoryHost {
     descriptor: Descriptor,
     owns: RefCell<Owner>,
     stored: RefCell<HashMap<TableKey, Vec<u8>>>,
+    /// The function's versioned tables.
+    versioned: Vec<String>,
+    /// What these have held, and what tables of others have.
+    versions: RefCell<HashMap<TableKey, Versions>>,
     /// What the tables of others hold that the function has declared to use.
     others: RefCell<BTreeMap<String, OtherValues>>,
+    /// How far the owners of these have come in event time, where a test says so.
+    reached: RefCell<BTreeMap<String, i64>>,
+    not_yet: Cell<bool>,
     look_up_keys_max: Cell<usize>,
-    batch_len: Cell<u32>,
+    times: RefCell<Vec<i64>>,
     effects: RefCell<Effects>,
     calls: Cell<Calls>,
 }
@@ -77,13 +87,19 @@ struct Write {
 impl MemoryHost {
     pub(super) fn new(description: Description) -> Self {
         let others = description.used().iter().map(|table| ((*table).to_owned(), BTreeMap::new())).collect();
+        let tables = description.caches().into_iter().map(|(table, _)| table);
+        let versioned = tables.filter(|table| description.is_versioned(table)).map(str::to_owned).collect();
         Self {
             descriptor: description.into_descriptor(),
+            versioned,
+            versions: RefCell::default(),
+            reached: RefCell::default(),
+            not_yet: Cell::new(false),
             owns: RefCell::new(Box::new(|_| true)),
             stored: RefCell::default(),
             others: RefCell::new(others),
             look_up_keys_max: Cell::new(LOOK_UP_KEYS_MAX),
-            batch_len: Cell::new(0),
+            times: RefCell::default(),
             effects: RefCell::default(),
             calls: Cell::default(),
         }
@@ -101,15 +117,40 @@ impl MemoryHost {
         self.stored.borrow_mut().insert((table.to_owned(), key.to_vec()), value.to_vec());
     }
 
-    /// Sets a value of a table of others, or removes it. False where the function has not declared the table.
-    pub(super) fn set_other(&self, table: &str, key: &[u8], value: Option<Vec<u8>>) -> bool {
+    /// Sets a value of a table of others, or removes it: from an event time on, or as the newest. False where the function has not declared the table.
+    pub(super) fn set_other(&self, table: &str, key: &[u8], time: Option<i64>, value: Option<Vec<u8>>) -> bool {
         let mut others = self.others.borrow_mut();
         let Some(values) = others.get_mut(table) else { return false };
-        match value {
+        let newest = self.add_version(other_key(table, key), time.unwrap_or(NO_TIME), value);
+        match newest {
             Some(value) => values.insert(key.to_vec(), value),
             None => values.remove(key),
         };
         true
+    }
+
+    /// Says how far the owner of a table has come.
+    pub(super) fn set_reached(&self, table: &str, time: i64) {
+        self.reached.borrow_mut().insert(table.to_owned(), time);
+    }
+
+    /// The value of one of the function's versioned tables as of a time.
+    pub(super) fn stored_as_of(&self, table: &str, key: &[u8], time: i64) -> Option<Vec<u8>> {
+        as_of(&self.versions.borrow(), &(table.to_owned(), key.to_vec()), time)
+    }
+
+    /// Whether the batch has asked for what is not known yet; forgets it.
+    pub(super) fn take_not_yet(&self) -> bool {
+        self.not_yet.take()
+    }
+
+    /// Adds a version, without a time at that of the newest; returns the newest value.
+    fn add_version(&self, key: TableKey, time: i64, value: Option<Vec<u8>>) -> Option<Vec<u8>> {
+        let mut all = self.versions.borrow_mut();
+        let versions = all.entry(key).or_default();
+        let newest_time = versions.last_key_value().map_or(NO_TIME, |(time, _)| *time);
+        versions.insert(if time == NO_TIME { newest_time } else { time }, value);
+        versions.last_key_value().and_then(|(_, value)| value.clone())
     }
 
     #[cfg(test)]
@@ -126,7 +167,7 @@ impl MemoryHost {
     }
 
     pub(super) fn begin_batch(&self, batch: &Batch) {
-        self.batch_len.set(batch.len() as u32);
+        self.times.borrow_mut().clone_from(&batch.times);
     }
 
     /// Ends the batch. With `succeeded`, its writes are applied and its effects returned, those of rejected records left out;
@@ -141,10 +182,14 @@ impl MemoryHost {
             updates.retain(|updated| !is_rejected(updated.cause));
             sent.retain(|sent| !is_rejected(sent.cause));
             let mut stored = self.stored.borrow_mut();
-            for write in writes.drain(..) {
-                match write.value {
-                    Some(value) => stored.insert(write.key, value),
-                    None => stored.remove(&write.key),
+            for Write { key, value, record } in writes.drain(..) {
+                let value = match self.versioned.contains(&key.0) {
+                    true => self.add_version(key.clone(), self.times.borrow()[record as usize], value),
+                    false => value,
+                };
+                match value {
+                    Some(value) => stored.insert(key, value),
+                    None => stored.remove(&key),
                 };
             }
         }
@@ -226,7 +271,8 @@ impl MemoryHost {
         if records.len() != expected {
             return Err(Error::Malformed(format!("{} record indices for {expected} effects", records.len())));
         }
-        match records.iter().find(|&&record| record >= self.batch_len.get()) {
+        let batch_len = self.times.borrow().len() as u32;
+        match records.iter().find(|&&record| record >= batch_len) {
             Some(record) => Err(Error::Malformed(format!("record {record} is outside the batch"))),
             None => Ok(()),
         }
@@ -246,6 +292,15 @@ impl MemoryHost {
         let key = (table.to_owned(), key.to_vec());
         self.effects.borrow_mut().writes.push(Write { key, value: value.map(<[u8]>::to_vec), record });
     }
+}
+
+/// A key of a table of others; the function's own tables have no `/` in their names.
+fn other_key(table: &str, key: &[u8]) -> TableKey {
+    (format!("other/{table}"), key.to_vec())
+}
+
+fn as_of(versions: &HashMap<TableKey, Versions>, key: &TableKey, time: i64) -> Option<Vec<u8>> {
+    versions.get(key)?.range(..=time).next_back()?.1.clone()
 }
 
 impl Host for MemoryHost {
@@ -316,6 +371,28 @@ impl Host for MemoryHost {
         self.counted(|calls| calls.look_up += 1);
         self.check_used(table)?;
         Ok(self.others.borrow()[table].get(key).cloned())
+    }
+
+    fn look_up_many_at(&self, table: &str, keys: &Column, times: &[i64], wait: bool) -> Result<OptionalColumn, Error> {
+        self.counted(|calls| calls.look_up_many_at += 1);
+        self.check_used(table)?;
+        check_column("keys", keys)?;
+        if times.len() != keys.len() {
+            return Err(Error::Malformed(format!("{} times for {} keys", times.len(), keys.len())));
+        }
+        let reached = self.reached.borrow().get(table).copied().unwrap_or(i64::MAX);
+        if wait && times.iter().any(|time| *time > reached) {
+            self.not_yet.set(true);
+            return Err(Error::NotYet(format!("`{table}` is known up to event time {reached}")));
+        }
+        let versions = self.versions.borrow();
+        let mut found = OptionalColumn::empty();
+        for (index, time) in times.iter().enumerate() {
+            let value = as_of(&versions, &other_key(table, keys.get(index)), *time);
+            found.present.push(u8::from(value.is_some()));
+            found.items.push(&value.unwrap_or_default());
+        }
+        Ok(found)
     }
 
     fn scan(&self, table: &str, from: &[u8], to: Option<&[u8]>, limit: u32, _: Consistency) -> Result<Page, Error> {

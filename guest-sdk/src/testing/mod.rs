@@ -106,6 +106,9 @@ pub struct Outcome {
     pub sent: Vec<Sent>,
     /// The records that failed: refused, or the cause of a panic.
     pub rejected: Vec<Rejected>,
+    /// The records that have to wait, by their places: the first that asked for what the owner of a table has not come to, and all behind it. They have had no effect; give them to
+    /// [`Harness::process`] again.
+    pub waiting: Vec<usize>,
     /// The log lines, those of failed attempts included.
     pub log: Vec<(Level, String)>,
     /// What was counted, by name.
@@ -177,6 +180,15 @@ impl<F: Function> Harness<F> {
         Some(C::decode(&bytes).unwrap_or_else(|error| panic!("a value of table `{}`: {error}", table.name())))
     }
 
+    /// The value that a versioned `table` had for `key` at an event time. Nothing is ever forgotten here, however short its span.
+    ///
+    /// # Panics
+    /// When the stored value does not decode.
+    pub fn state_as_of<C: Codec>(&self, table: &Table<C>, key: impl AsRef<[u8]>, time: i64) -> Option<C::Value> {
+        let bytes = self.host.stored_as_of(table.name(), key.as_ref(), time)?;
+        Some(C::decode(&bytes).unwrap_or_else(|error| panic!("a value of table `{}`: {error}", table.name())))
+    }
+
     /// Sets the stored bytes of a key, as an earlier batch or an earlier version of the function would have.
     pub fn store(&mut self, table: &str, key: impl AsRef<[u8]>, bytes: impl AsRef<[u8]>) {
         self.host.store(table, key.as_ref(), bytes.as_ref());
@@ -196,29 +208,43 @@ impl<F: Function> Harness<F> {
         self.host.calls()
     }
 
-    fn process_part(&mut self, mut records: Vec<(usize, Input)>, outcome: &mut Outcome) {
+    /// Returns whether what comes behind `records` may go on; else they wait.
+    fn process_part(&mut self, mut records: Vec<(usize, Input)>, outcome: &mut Outcome) -> bool {
         while !records.is_empty() {
             let result = self.attempt(&records);
-            let effects = self.host.take_effects(result.is_ok());
+            let is_early = self.host.take_not_yet();
+            let effects = self.host.take_effects(result.is_ok() && !is_early);
             outcome.log.extend(effects.log.iter().cloned());
-            let Err(reason) = result else {
-                self.apply(effects, &records, outcome);
-                return;
+            let reason = match result {
+                Ok(()) if !is_early => {
+                    self.apply(effects, &records, outcome);
+                    return true;
+                }
+                result => result.err().unwrap_or_default(),
             };
             self.runner = Runner::new(&self.config, self.host.clone())
                 .unwrap_or_else(|error| panic!("`init` succeeded at first, and then failed: {error}"));
-            let only = (records.len() == 1).then_some(0);
-            match effects.culprit.map(|record| record as usize).or(only) {
+            let is_alone = records.len() == 1;
+            let culprit = effects.culprit.map(|record| record as usize).or(is_alone.then_some(0));
+            match culprit.filter(|_| !is_early) {
                 Some(culprit) => {
                     let (index, _) = records.remove(culprit);
                     outcome.rejected.push(Rejected { index, reason });
                 }
+                None if is_alone => {
+                    outcome.waiting.extend(records.iter().map(|(index, _)| *index));
+                    return false;
+                }
                 None => {
                     let second = records.split_off(records.len() / 2);
-                    self.process_part(std::mem::replace(&mut records, second), outcome);
+                    if !self.process_part(std::mem::replace(&mut records, second), outcome) {
+                        outcome.waiting.extend(records.iter().map(|(index, _)| *index));
+                        return false;
+                    }
                 }
             }
         }
+        true
     }
 
     fn attempt(&mut self, records: &[(usize, Input)]) -> Result<(), String> {

@@ -1,6 +1,7 @@
 //! The core over the host in memory: how many host calls a batch costs, and what refusals, panics and foreign keys do.
 
 mod others;
+mod versions;
 
 use super::*;
 use crate::{Config, Context, Description, Fixed, Json, Port, Record, Reject};

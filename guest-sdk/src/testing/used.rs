@@ -25,29 +25,54 @@ impl<'h, C: Codec> OtherTable<'h, C> {
         Self { host, table: name, codec: PhantomData }
     }
 
-    /// Sets the value of `key`.
+    /// Sets the newest value of `key`.
     ///
     /// # Panics
     /// When the value has no encoding.
     pub fn put(self, key: impl AsRef<[u8]>, value: &C::Value) -> Self {
-        let mut bytes = Vec::new();
-        C::encode(value, &mut bytes)
-            .unwrap_or_else(|error| panic!("a value of table `{}` has no encoding: {error}", self.table));
+        let bytes = self.encoded(value);
         self.put_bytes(key, bytes)
+    }
+
+    /// Sets the value that `key` has from an event time on (milliseconds since the Unix epoch), until a later one: for a table whose owner keeps it versioned.
+    ///
+    /// # Panics
+    /// When the value has no encoding.
+    pub fn put_at(self, key: impl AsRef<[u8]>, time: i64, value: &C::Value) -> Self {
+        let bytes = self.encoded(value);
+        self.set(key.as_ref(), Some(time), Some(bytes))
     }
 
     /// Sets the stored bytes of `key`.
     pub fn put_bytes(self, key: impl AsRef<[u8]>, bytes: impl Into<Vec<u8>>) -> Self {
-        self.set(key.as_ref(), Some(bytes.into()))
+        self.set(key.as_ref(), None, Some(bytes.into()))
     }
 
     /// Removes the value of `key`.
     pub fn delete(self, key: impl AsRef<[u8]>) -> Self {
-        self.set(key.as_ref(), None)
+        self.set(key.as_ref(), None, None)
     }
 
-    fn set(self, key: &[u8], value: Option<Vec<u8>>) -> Self {
-        let is_set = self.host.set_other(self.table, key, value);
+    /// Removes the value of `key` from an event time on, until a later value.
+    pub fn delete_at(self, key: impl AsRef<[u8]>, time: i64) -> Self {
+        self.set(key.as_ref(), Some(time), None)
+    }
+
+    /// Says how far the table's owner has come in event time. Unless a test says so, it has come to the end of time, and nobody waits for it.
+    pub fn reached(self, time: i64) -> Self {
+        self.host.set_reached(self.table, time);
+        self
+    }
+
+    fn encoded(&self, value: &C::Value) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        C::encode(value, &mut bytes)
+            .unwrap_or_else(|error| panic!("a value of table `{}` has no encoding: {error}", self.table));
+        bytes
+    }
+
+    fn set(self, key: &[u8], time: Option<i64>, value: Option<Vec<u8>>) -> Self {
+        let is_set = self.host.set_other(self.table, key, time, value);
         assert!(is_set, "that the table is declared was seen when this was made");
         self
     }

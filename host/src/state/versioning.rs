@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::atomic::Ordering;
 
-use super::versions::{self, When};
+use super::versions::{self, Versions, When};
 use super::{TablesError, TaskTables, Write};
 use crate::record::Column;
 
@@ -41,8 +41,8 @@ impl TaskTables {
             let Some(span_ms) = spec.versioned_span_ms else { continue };
             self.grow_versions(table, span_ms, versioned.iter().filter(|write| write.table == table), &mut grown)?;
         }
-        let grown = grown.iter().map(|Grown { table, key, versions }| {
-            let (table, value, when) = (*table, Some(versions.as_slice()), When::NEWEST);
+        let grown = grown.iter().map(|Grown { table, key, stored }| {
+            let (table, value, when) = (*table, Some(stored.as_slice()), When::NEWEST);
             Write { table, key, value, when }
         });
         self.apply_stored(plain.into_iter().chain(grown))
@@ -56,25 +56,27 @@ impl TaskTables {
         writes: impl Iterator<Item = &'w Write<'a>> + Clone,
         grown: &mut Vec<Grown<'a>>,
     ) -> Result<(), TablesError> {
-        let (first, mut keys) = (grown.len(), Column::default());
-        let mut places: HashMap<&[u8], usize> = HashMap::new();
+        let (mut keys, mut places): (Vec<&'a [u8]>, HashMap<&'a [u8], usize>) = Default::default();
         for Write { key, .. } in writes.clone() {
             if let Entry::Vacant(place) = places.entry(key) {
-                place.insert(grown.len());
-                grown.push(Grown { table, key, versions: Vec::new() });
+                place.insert(keys.len());
                 keys.push(key);
             }
         }
-        self.with_stored(table, &keys, &mut |index, stored| {
-            grown[first + index].versions.extend_from_slice(stored.unwrap_or_default());
+        let mut before = vec![Vec::new(); keys.len()];
+        self.with_stored(table, &keys.iter().copied().collect(), &mut |index, stored| {
+            before[index].extend_from_slice(stored.unwrap_or_default());
         })?;
-        let mut buffer = Vec::new();
-        for write in writes {
-            let Grown { versions, .. } = &mut grown[places[write.key]];
-            if versions::add(versions, write.when, write.value, span_ms, &mut buffer) {
+        let mut growing: Vec<Versions<'_>> = before.iter().map(|stored| Versions::of(stored)).collect();
+        for Write { key, value, when, .. } in writes {
+            growing[places[key]].add(*when, *value);
+        }
+        for (key, versions) in keys.into_iter().zip(growing) {
+            let mut stored = Vec::new();
+            if versions.store(span_ms, &mut stored) {
                 self.tell_of_lost_versions(table);
             }
-            std::mem::swap(versions, &mut buffer);
+            grown.push(Grown { table, key, stored });
         }
         Ok(())
     }
@@ -94,5 +96,5 @@ impl TaskTables {
 struct Grown<'a> {
     table: usize,
     key: &'a [u8],
-    versions: Vec<u8>,
+    stored: Vec<u8>,
 }

@@ -5,17 +5,15 @@
 //!
 //! # Format, version 1
 //!
-//! All integers are little-endian. The versions stand one behind the other, ascending by their times, no two of the same time:
+//! All integers are little-endian. The versions ascend by their times, no two of which are the same:
 //!
 //! | length | content |
 //! |---|---|
-//! | … | the value; nothing where the key had none |
-//! | 4 | the value's length |
-//! | 8 | the event time from which on it holds, signed |
-//! | 1 | 1 for a value, 0 where the key was removed |
+//! | … | the values, one behind the other; nothing where the key had none |
+//! | 13 each | the versions: event time from which on it holds (8 bytes, signed), 1 for a value or 0 where the key was removed (1 byte), where its value ends (4 bytes) |
+//! | 4 | the number of versions |
 //!
-//! The description stands behind what it describes, so that the newest version, which most readers want, is found without looking at the others. What a later format
-//! adds has another number in the last byte.
+//! Another format of this will be another format of the epoch log and of redb's rows, whose numbers tell. The descriptions stand behind what they describe and have one length, so that the newest version, which most readers want, is found at once, and that of a time by halving.
 //!
 //! That a table's values are such sequences is told by the highest bit of the schema version that is stored with them ([`VERSIONED`]).
 //!
@@ -24,8 +22,6 @@
 //! With a span of `s` and the newest version at `t`: every version from `t - s` on, and the newest before that, which is what was true then. The oldest go
 //! earlier where all of them would pass [`VERSIONS_BYTES_MAX`]. A removed key keeps the version that says so: what comes later, but is older, must not
 //! bring it back.
-
-use std::ops::Range;
 
 use crate::record::NO_TIME;
 
@@ -36,7 +32,9 @@ pub const VERSIONED: u32 = 1 << 31;
 pub const VERSIONS_BYTES_MAX: usize = 16 << 20;
 
 /// The bytes of a version beside its value.
-const DESCRIPTION_BYTES: usize = size_of::<u32>() + size_of::<i64>() + 1;
+const DESCRIPTION_BYTES: usize = size_of::<i64>() + 1 + size_of::<u32>();
+/// The bytes of the number behind the descriptions.
+const COUNT_BYTES: usize = size_of::<u32>();
 
 /// From when on a written value holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,129 +59,142 @@ impl When {
     }
 }
 
-/// A version in its place.
-struct Version {
-    time: i64,
-    is_present: bool,
-    /// Where it lies, its description included.
-    place: Range<usize>,
+/// A key's versions as they are stored. Bytes that this program would not write are no versions, or have no values.
+#[derive(Debug, Clone, Copy)]
+struct Stored<'a> {
+    values: &'a [u8],
+    descriptions: &'a [[u8; DESCRIPTION_BYTES]],
 }
 
-impl Version {
-    fn value<'a>(&self, stored: &'a [u8]) -> Option<&'a [u8]> {
-        self.is_present.then(|| &stored[self.place.start..self.place.end - DESCRIPTION_BYTES])
+impl<'a> Stored<'a> {
+    fn of(bytes: &'a [u8]) -> Self {
+        Self::read(bytes).unwrap_or(Self { values: &[], descriptions: &[] })
     }
-}
 
-/// The versions in `stored`, the newest first. They end where the bytes are not what this program writes.
-fn newest_first(stored: &[u8]) -> impl Iterator<Item = Version> {
-    let mut end = stored.len();
-    std::iter::from_fn(move || {
-        let (rest, kind) = stored[..end].split_last_chunk::<1>()?;
-        let (rest, time) = rest.split_last_chunk()?;
-        let (rest, length) = rest.split_last_chunk()?;
-        let start = rest.len().checked_sub(u32::from_le_bytes(*length) as usize)?;
-        let is_present = match kind {
-            [0] => false,
-            [1] => true,
-            _ => return None,
-        };
-        let place = start..std::mem::replace(&mut end, start);
-        Some(Version { time: i64::from_le_bytes(*time), is_present, place })
-    })
+    fn read(bytes: &'a [u8]) -> Option<Self> {
+        let (rest, count) = bytes.split_last_chunk()?;
+        let count = u32::from_le_bytes(*count) as usize;
+        let start = rest.len().checked_sub(count.checked_mul(DESCRIPTION_BYTES)?)?;
+        let (values, descriptions) = rest.split_at(start);
+        Some(Self { values, descriptions: descriptions.as_chunks().0 })
+    }
+
+    fn len(self) -> usize {
+        self.descriptions.len()
+    }
+
+    fn time(self, index: usize) -> i64 {
+        let (time, _) = self.descriptions[index].split_first_chunk().expect("a description begins with a time");
+        i64::from_le_bytes(*time)
+    }
+
+    fn end(self, index: usize) -> usize {
+        let (_, end) = self.descriptions[index].split_last_chunk().expect("a description ends with a number");
+        u32::from_le_bytes(*end) as usize
+    }
+
+    fn value(self, index: usize) -> Option<&'a [u8]> {
+        let is_present = self.descriptions[index][size_of::<i64>()] == 1;
+        let start = if index == 0 { 0 } else { self.end(index - 1) };
+        self.values.get(start..self.end(index)).filter(|_| is_present)
+    }
+
+    /// How many versions are not later than `time`.
+    fn up_to(self, time: i64) -> usize {
+        self.descriptions.partition_point(|description| {
+            let (own, _) = description.split_first_chunk().expect("a description begins with a time");
+            i64::from_le_bytes(*own) <= time
+        })
+    }
 }
 
 /// The newest value in `stored`; `None` where the key was removed.
 pub(super) fn newest(stored: &[u8]) -> Option<&[u8]> {
-    newest_first(stored).next()?.value(stored)
+    let stored = Stored::of(stored);
+    stored.value(stored.len().checked_sub(1)?)
 }
 
 /// The value that held at `time`: of the newest version that is not later. `None` where there is none, or the key was removed then.
 pub(super) fn as_of(stored: &[u8], time: i64) -> Option<&[u8]> {
-    newest_first(stored).find(|version| version.time <= time)?.value(stored)
+    let stored = Stored::of(stored);
+    stored.value(stored.up_to(time).checked_sub(1)?)
 }
 
-/// Makes in `versions` what `stored` is with one more version, less what need not be kept. Returns whether any went before their time, because all of them would be
-/// too large.
-///
-/// # Panics
-/// When the value is 4 GiB long or longer; values come in columns, which are shorter.
-pub(super) fn add(stored: &[u8], when: When, value: Option<&[u8]>, span_ms: u64, versions: &mut Vec<u8>) -> bool {
-    let newest = newest_first(stored).next().map_or(NO_TIME, |version| version.time);
-    let time = when.time(newest);
-    let mut kept = Kept::since(time.max(newest).saturating_sub_unsigned(span_ms));
-    let mut new = Some((Piece::New, time, value.map_or(0, <[u8]>::len) + DESCRIPTION_BYTES));
-    for Version { time: before, place, .. } in newest_first(stored) {
-        if before <= time
-            && let Some(new) = new.take()
-        {
-            kept.take(new);
-            if before == time {
-                continue;
-            }
-        }
-        let bytes = place.len();
-        kept.take((Piece::Stored(place), before, bytes));
-        if kept.is_closed {
-            break;
-        }
-    }
-    new.into_iter().for_each(|new| kept.take(new));
-    versions.clear();
-    versions.reserve(kept.bytes);
-    for piece in kept.pieces.iter().rev() {
-        match piece {
-            Piece::Stored(place) => versions.extend_from_slice(&stored[place.clone()]),
-            Piece::New => put(time, value, versions),
-        }
-    }
-    kept.is_full
+/// A key's versions while some are added.
+#[derive(Debug)]
+pub(super) struct Versions<'a>(Vec<Version<'a>>);
+
+#[derive(Debug, Clone, Copy)]
+struct Version<'a> {
+    time: i64,
+    value: Option<&'a [u8]>,
 }
 
-fn put(time: i64, value: Option<&[u8]>, versions: &mut Vec<u8>) {
-    let bytes = value.unwrap_or_default();
-    let length = u32::try_from(bytes.len()).expect("a value is an item of a column, which holds less than 4 GiB");
-    versions.extend_from_slice(bytes);
-    versions.extend_from_slice(&length.to_le_bytes());
-    versions.extend_from_slice(&time.to_le_bytes());
-    versions.push(u8::from(value.is_some()));
-}
-
-/// A version that is kept.
-enum Piece {
-    New,
-    Stored(Range<usize>),
-}
-
-/// The versions that are kept, the newest first.
-struct Kept {
-    pieces: Vec<Piece>,
-    bytes: usize,
-    /// What is older is not needed, but for the newest of it.
-    edge: i64,
-    /// Whether nothing more is needed.
-    is_closed: bool,
-    /// Whether that is for want of room.
-    is_full: bool,
-}
-
-impl Kept {
-    fn since(edge: i64) -> Self {
-        Self { pieces: Vec::new(), bytes: 0, edge, is_closed: false, is_full: false }
+impl<'a> Versions<'a> {
+    /// The versions in `stored`; none where it is empty.
+    pub(super) fn of(stored: &'a [u8]) -> Self {
+        let stored = Stored::of(stored);
+        let version = |index: usize| Version { time: stored.time(index), value: stored.value(index) };
+        Self((0..stored.len()).map(version).collect())
     }
 
-    /// Takes the next older version with its time and its bytes, if it is needed.
-    fn take(&mut self, (piece, time, bytes): (Piece, i64, usize)) {
-        if self.is_closed {
-            return;
-        }
-        self.is_full = !self.pieces.is_empty() && self.bytes + bytes > VERSIONS_BYTES_MAX;
-        self.is_closed = self.is_full || time < self.edge;
-        if !self.is_full {
-            self.bytes += bytes;
-            self.pieces.push(piece);
+    /// Adds a version.
+    pub(super) fn add(&mut self, when: When, value: Option<&'a [u8]>) {
+        let time = when.time(self.0.last().map_or(NO_TIME, |version| version.time));
+        let place = self.0.partition_point(|version| version.time < time);
+        match self.0.get_mut(place) {
+            Some(same) if same.time == time => same.value = value,
+            _ => self.0.insert(place, Version { time, value }),
         }
     }
+
+    /// Puts into `stored` those that are kept with this span, in place of what is there. Returns whether some went before their time, because all of them would be too large.
+    ///
+    /// # Panics
+    /// When a value is 4 GiB long or longer; values come in columns, which are shorter.
+    pub(super) fn store(&self, span_ms: u64, stored: &mut Vec<u8>) -> bool {
+        let (needed, kept) = (self.needed(span_ms), self.fitting(self.needed(span_ms)));
+        stored.clear();
+        stored.reserve(kept.iter().map(Version::bytes).sum::<usize>() + COUNT_BYTES);
+        kept.iter().for_each(|version| stored.extend_from_slice(version.value.unwrap_or_default()));
+        let mut end = 0;
+        for Version { time, value } in kept {
+            end += value.map_or(0, <[u8]>::len);
+            stored.extend_from_slice(&time.to_le_bytes());
+            stored.push(u8::from(value.is_some()));
+            stored.extend_from_slice(&number(end).to_le_bytes());
+        }
+        stored.extend_from_slice(&number(kept.len()).to_le_bytes());
+        kept.len() < needed.len()
+    }
+
+    fn needed(&self, span_ms: u64) -> &[Version<'a>] {
+        let newest = self.0.last().map_or(NO_TIME, |version| version.time);
+        let edge = newest.saturating_sub_unsigned(span_ms);
+        let older = self.0.partition_point(|version| version.time < edge);
+        &self.0[older.saturating_sub(1)..]
+    }
+
+    /// As many of the newest of `versions` as there is room for, but one at least.
+    fn fitting<'v>(&self, versions: &'v [Version<'a>]) -> &'v [Version<'a>] {
+        let mut bytes = 0;
+        let fits = |version: &&Version<'_>| {
+            bytes += version.bytes();
+            bytes <= VERSIONS_BYTES_MAX
+        };
+        let fitting = versions.iter().rev().take_while(fits).count().max(1);
+        &versions[versions.len().saturating_sub(fitting)..]
+    }
+}
+
+impl Version<'_> {
+    fn bytes(&self) -> usize {
+        self.value.map_or(0, <[u8]>::len) + DESCRIPTION_BYTES
+    }
+}
+
+fn number(bytes: usize) -> u32 {
+    u32::try_from(bytes).expect("a value is an item of a column, which holds less than 4 GiB")
 }
 
 #[cfg(test)]
@@ -220,16 +231,21 @@ mod tests {
         }
     }
 
+    /// Adds a version; returns whether some went before their time.
+    fn add(stored: &mut Vec<u8>, when: When, value: Option<&[u8]>, span_ms: u64) -> bool {
+        let before = std::mem::take(stored);
+        let mut versions = Versions::of(&before);
+        versions.add(when, value);
+        versions.store(span_ms, stored)
+    }
+
     fn write(stored: &mut Vec<u8>, when: When, value: Option<&[u8]>, span_ms: u64) {
-        let mut versions = Vec::new();
-        assert!(!add(stored, when, value, span_ms, &mut versions));
-        *stored = versions;
+        assert!(!add(stored, when, value, span_ms));
     }
 
     fn times(stored: &[u8]) -> Vec<i64> {
-        let mut times: Vec<i64> = newest_first(stored).map(|version| version.time).collect();
-        times.reverse();
-        times
+        let stored = Stored::of(stored);
+        (0..stored.len()).map(|index| stored.time(index)).collect()
     }
 
     fn when() -> impl Strategy<Value = When> {
@@ -275,11 +291,28 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_can_be_asked(stored in prop::collection::vec(0u8..3, 0..60), time in -1i64..3) {
+        fn writes_of_a_batch_come_to_the_same_one_by_one(
+            writes in prop::collection::vec((when(), prop::option::of(prop::collection::vec(any::<u8>(), 0..4))), 0..30),
+        ) {
+            let (mut one_by_one, mut together) = (Vec::new(), Vec::new());
+            let mut versions = Versions::of(&[]);
+            for (when, value) in &writes {
+                write(&mut one_by_one, *when, value.as_deref(), SPAN_MS);
+                versions.add(*when, value.as_deref());
+            }
+            versions.store(SPAN_MS, &mut together);
+            prop_assert!(writes.is_empty() || one_by_one == together);
+        }
+
+        #[test]
+        fn any_bytes_can_be_asked(
+            bytes in prop::collection::vec(0u8..3, 0..60), count in 0u8..6, time in -1i64..3
+        ) {
+            let mut stored = [bytes.as_slice(), &[count, 0, 0, 0]].concat();
             let _ = (newest(&stored), as_of(&stored, time));
-            let mut versions = Vec::new();
-            add(&stored, When::At(time), Some(b"v"), 1, &mut versions);
-            prop_assert_eq!(newest_first(&versions).map(|version| version.place.len()).sum::<usize>(), versions.len());
+            let _ = (newest(&bytes), as_of(&bytes, time));
+            add(&mut stored, When::At(time), Some(b"v"), 1);
+            prop_assert!(Stored::read(&stored).is_some());
         }
     }
 
@@ -288,9 +321,10 @@ mod tests {
         let mut stored = Vec::new();
         write(&mut stored, When::At(-2), Some(b"ab"), 100);
         write(&mut stored, When::At(3), None, 100);
-        let first = [b"ab".as_slice(), &[2, 0, 0, 0], &(-2i64).to_le_bytes(), &[1]].concat();
-        let second = [[0, 0, 0, 0].as_slice(), &3i64.to_le_bytes(), &[0]].concat();
-        assert_eq!(stored, [first, second].concat());
+        write(&mut stored, When::At(4), Some(b"c"), 100);
+        let description = |time: i64, kind, end| [time.to_le_bytes().as_slice(), &[kind], &[end, 0, 0, 0]].concat();
+        let descriptions = [description(-2, 1, 2), description(3, 0, 2), description(4, 1, 3)].concat();
+        assert_eq!(stored, [b"abc".as_slice(), &descriptions, &[3, 0, 0, 0]].concat());
     }
 
     #[test]
@@ -323,15 +357,14 @@ mod tests {
     #[test]
     fn the_oldest_go_when_all_are_too_large() {
         let large = vec![7; VERSIONS_BYTES_MAX / 2];
-        let (mut stored, mut versions) = (Vec::new(), Vec::new());
+        let mut stored = Vec::new();
         for time in 1..=3 {
-            let is_full = add(&stored, When::At(time), Some(&large), 100, &mut versions);
-            assert_eq!(is_full, time > 1, "two halves and their descriptions are too large");
-            std::mem::swap(&mut stored, &mut versions);
+            let is_short = add(&mut stored, When::At(time), Some(&large), 100);
+            assert_eq!(is_short, time > 1, "two halves and their descriptions are too large");
         }
         assert_eq!(times(&stored), [3]);
         let larger = vec![7; VERSIONS_BYTES_MAX + 1];
-        add(&stored, When::At(4), Some(&larger), 100, &mut versions);
-        assert_eq!((times(&versions), newest(&versions)), (vec![4], Some(larger.as_slice())));
+        add(&mut stored, When::At(4), Some(&larger), 100);
+        assert_eq!((times(&stored), newest(&stored)), (vec![4], Some(larger.as_slice())));
     }
 }

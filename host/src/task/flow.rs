@@ -20,8 +20,8 @@ const CREDIT_RECORDS_MAX: u64 = 131_072;
 const CREDIT_RECORDS_START: u64 = 4_096;
 /// The most bytes in flight at which a source still admits.
 const CREDIT_BYTES: u64 = 64 << 20;
-/// When this many bytes are carried over, an epoch is sealed early, so that what waits for one may go on.
-const CARRIED_BYTES_EARLY: u64 = 32 << 20;
+/// When this many bytes more have to wait than at the last seal, the next comes early: some of them may go on then.
+const WAITING_BYTES_EARLY: u64 = 32 << 20;
 /// While this many bytes are carried over, sources that others need not have wait.
 const CARRIED_BYTES_CROWDED: u64 = 64 << 20;
 /// What a drain should take.
@@ -62,6 +62,8 @@ struct State {
     /// What waits for admission to open, in batches and bytes.
     carried: u64,
     carried_bytes: u64,
+    /// The bytes that have been found to have to wait since admission was opened.
+    waiting_bytes: u64,
 }
 
 impl Default for State {
@@ -81,6 +83,7 @@ impl Default for State {
             moved: 0,
             carried: 0,
             carried_bytes: 0,
+            waiting_bytes: 0,
         }
     }
 }
@@ -170,17 +173,26 @@ impl Flow {
         false
     }
 
-    /// Records of `bytes` bytes that are in flight go over into the next epoch, or join a batch that does: they wait for an operator's progress. Whoever calls this takes what they
-    /// came with off the count of what is in flight, afterwards.
+    /// Records of `bytes` bytes that are in flight are carried over, or join a batch that is: they have to wait for progress. Whoever calls this takes what they came with off the
+    /// count of what is in flight, afterwards.
     pub fn carry(&self, bytes: u64, joins: bool) {
         let mut state = self.state.lock();
         state.carried += u64::from(!joins);
         state.carried_bytes += bytes;
+        state.waiting_bytes += bytes;
     }
 
-    /// Whether so much is carried over that an epoch should be sealed early.
+    /// As [`Flow::carry`], for what was carried over and has been begun in vain. Where that is `all` of a batch, nothing has moved.
+    pub fn carry_again(&self, bytes: u64, all: bool) {
+        let mut state = self.state.lock();
+        state.carried += 1;
+        state.carried_bytes += bytes;
+        state.moved -= u64::from(all);
+    }
+
+    /// Whether so much has come to wait that an epoch should be sealed early.
     pub fn wants_seal(&self) -> bool {
-        self.state.lock().carried_bytes >= CARRIED_BYTES_EARLY
+        self.state.lock().waiting_bytes >= WAITING_BYTES_EARLY
     }
 
     /// Whether so much is carried over that sources should wait, if nobody needs them to go on.
@@ -218,7 +230,9 @@ impl Flow {
 
     /// Opens admission.
     pub fn open(&self) {
-        self.state.lock().open = true;
+        let mut state = self.state.lock();
+        (state.open, state.waiting_bytes) = (true, 0);
+        drop(state);
         self.admission.notify_all();
     }
 
@@ -363,23 +377,42 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_carried_over_at_any_time_and_makes_sources_wait_in_the_end() {
+    fn what_waits_is_carried_over_at_any_time_and_calls_for_a_seal_in_the_end() {
         let flow = Flow::default();
         flow.open();
         flow.add(3, 30);
         flow.carry(20, false);
-        flow.carry(CARRIED_BYTES_EARLY - 20, true);
+        flow.carry(WAITING_BYTES_EARLY - 20, true);
         assert!(!flow.is_idle());
         flow.remove(3, 30);
         assert!(flow.is_idle());
-        assert_eq!(flow.carried(), (1, CARRIED_BYTES_EARLY));
+        assert_eq!(flow.carried(), (1, WAITING_BYTES_EARLY));
         assert!(flow.wants_seal() && !flow.is_crowded());
-        flow.carry(CARRIED_BYTES_CROWDED - CARRIED_BYTES_EARLY, false);
+        flow.carry(CARRIED_BYTES_CROWDED - WAITING_BYTES_EARLY, false);
         assert!(flow.is_crowded());
-        assert!(flow.begin_carried(1, CARRIED_BYTES_CROWDED));
-        assert!(!flow.wants_seal());
-        assert_eq!(flow.carried(), (1, 0));
-        flow.remove(1, CARRIED_BYTES_CROWDED);
+        flow.close();
+        flow.open();
+        assert!(!flow.wants_seal() && flow.is_crowded());
+    }
+
+    #[test]
+    fn what_is_begun_in_vain_has_not_moved() {
+        let flow = Flow::default();
+        flow.open();
+        flow.add(3, 30);
+        flow.carry(30, false);
+        flow.remove(3, 30);
+        let moved = flow.moved();
+        let again = |left: u64, all: bool| {
+            let (_, bytes) = flow.carried();
+            assert!(flow.begin_carried(3, bytes));
+            flow.carry_again(left, all);
+            flow.remove(3, bytes);
+            (flow.carried(), flow.moved() - moved)
+        };
+        assert_eq!(again(30, true), ((1, 30), 0));
+        assert_eq!(again(10, false), ((1, 10), 1));
+        assert!(flow.is_idle());
     }
 
     #[test]

@@ -22,7 +22,7 @@ impl Task {
             }
             let batch = self.carried.pop_front().map(Arc::unwrap_or_clone).unwrap_or_default();
             match self.work(batch).await? {
-                Some(rest) => self.wait_in_front(rest),
+                Some(rest) => self.wait_in_front(rest, records),
                 None => self.keeps_order &= !self.carried.is_empty(),
             }
             self.flow.remove(records, bytes);
@@ -56,10 +56,10 @@ impl Task {
         self.carry(rest.into());
     }
 
-    /// As [`Task::wait_behind`], of a batch that was the first of those carried over.
-    fn wait_in_front(&mut self, rest: Batch) {
+    /// As [`Task::wait_behind`], of a batch of `records` records that was the first of those carried over.
+    fn wait_in_front(&mut self, rest: Batch, records: u64) {
         self.wait();
-        self.flow.carry(rest.byte_len() as u64, false);
+        self.flow.carry_again(rest.byte_len() as u64, rest.len() as u64 == records);
         self.carried.push_front(rest.into());
     }
 
