@@ -6,6 +6,7 @@ mod epochs;
 mod model;
 mod offline;
 mod restart;
+mod updating;
 
 use std::collections::BTreeMap;
 use std::path::Path;
