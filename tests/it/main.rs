@@ -14,3 +14,4 @@ mod others;
 mod plain;
 mod readme;
 mod stop;
+mod tables;
