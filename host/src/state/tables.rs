@@ -35,11 +35,11 @@ pub struct TableSpec {
 /// How memory stands against its budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pressure {
-    /// Within it.
+    /// Well within it.
     Calm,
-    /// Over it: owners evict by [`TaskTables::maintain`].
+    /// Close to it: owners evict by [`TaskTables::maintain`].
     Over,
-    /// Far over it: stop admission, seal and commit, keep calling [`TaskTables::maintain`], and go on when this is over.
+    /// Over it: stop admission, seal and commit, keep calling [`TaskTables::maintain`], and go on when this is over.
     Full,
 }
 
@@ -104,9 +104,11 @@ impl TaskTables {
             let maps = self.locked.get_mut();
             let (start, mut added) = (self.range.start, 0);
             let is_whole = snapshot.scan(&spec.name, self.range.clone(), |partition, cell| {
-                let place = table * partitions + usize::from(partition.0 - start);
-                let bytes = memory_of(&cell);
-                maps.maps[place].insert_clean(SlotHash::of(KeyHash::of(cell.key())), cell);
+                let map = &mut maps.maps[table * partitions + usize::from(partition.0 - start)];
+                let before = map.overhead_bytes();
+                let cell_bytes = memory_of(&cell);
+                map.insert_clean(SlotHash::of(KeyHash::of(cell.key())), cell);
+                let bytes = cell_bytes + map.overhead_bytes() - before;
                 shared.grow_tables(bytes, 0);
                 added += bytes;
                 shared.used() <= shared.budget() / 4 * 3
@@ -121,12 +123,13 @@ impl TaskTables {
     pub(super) fn load_committed(&mut self, table: usize, partition: Partition, cells: &[Cell], epoch: Epoch) {
         let place = self.place_in(table, partition, KeyHash(0)).map as usize;
         let map = &mut self.locked.get_mut().maps[place];
-        let (mut added, mut freed) = (0, 0);
+        let (mut added, mut freed) = (0, map.overhead_bytes());
         for cell in cells {
             let hash = SlotHash::of(KeyHash::of(cell.key()));
             added += memory_of(cell);
             freed += map.insert_committed(hash, cell.clone(), epoch).as_ref().map_or(0, memory_of);
         }
+        added += map.overhead_bytes();
         self.grow(added, freed);
     }
 
@@ -196,17 +199,20 @@ impl TaskTables {
         let missing: Vec<usize> = (0..cells.len()).filter(|&index| cells[index].is_none()).collect();
         let wanted = missing.iter().map(|&index| (self.partition_of(places[index]), keys.get(index)));
         let fetched = snapshot.get_many(&self.specs[table].name, wanted).map_err(Box::new)?;
-        let mut added = 0;
+        let (mut added, mut freed) = (0, 0);
         let mut maps = self.locked.write();
         let is_current = maps.applied == applied;
         for (index, cell) in missing.into_iter().zip(fetched) {
-            if is_current && maps.maps[places[index].map as usize].insert_clean(places[index].hash, cell.clone()) {
+            let map = &mut maps.maps[places[index].map as usize];
+            freed += map.overhead_bytes();
+            if is_current && map.insert_clean(places[index].hash, cell.clone()) {
                 added += memory_of(&cell);
             }
+            added += map.overhead_bytes();
             cells[index] = Some(cell);
         }
         drop(maps);
-        self.grow(added, 0);
+        self.grow(added, freed);
         Ok(())
     }
 
@@ -245,7 +251,9 @@ impl TaskTables {
                 continue;
             }
             added += memory_of(&cell);
+            freed += map.overhead_bytes();
             *slot = map.write(place.hash, cell, open);
+            added += map.overhead_bytes();
             freed += slot.as_ref().map_or(0, memory_of);
         }
         maps.applied += 1;
@@ -274,9 +282,12 @@ impl TaskTables {
         let mut maps = self.locked.write();
         maps.open += 1;
         let mut deltas = Vec::new();
+        let (mut added, mut freed) = (0, 0);
         for (spec, maps) in self.specs.iter().zip(maps.maps.chunks_mut(self.range.len().max(1))) {
             let changed = self.range.clone().zip(maps).filter_map(|(partition, map)| {
+                freed += map.overhead_bytes();
                 let cells = map.take_changes();
+                added += map.overhead_bytes();
                 (!cells.is_empty()).then_some(PartitionDelta { partition: Partition(partition), cells })
             });
             let partitions: Vec<PartitionDelta> = changed.collect();
@@ -284,6 +295,8 @@ impl TaskTables {
                 deltas.push(TableDelta { table: spec.name.clone(), schema_version: spec.schema_version, partitions });
             }
         }
+        drop(maps);
+        self.grow(added, freed);
         deltas
     }
 
@@ -316,7 +329,7 @@ impl TaskTables {
 
     fn sweep(&self, sweep: Sweep) {
         let durable = self.shared.durable();
-        let mut evicted = Vec::new();
+        let (mut evicted, mut added, mut freed) = (Vec::new(), 0, 0);
         let mut maps = self.locked.write();
         let Maps { maps: all, complete, hand, .. } = &mut *maps;
         let mut steps = SWEEP_SLICE_PLACES;
@@ -325,7 +338,9 @@ impl TaskTables {
                 *hand = (0, 0);
                 continue;
             };
+            freed += map.overhead_bytes();
             let end = map.sweep(hand.1, steps, durable, sweep, &mut evicted);
+            added += map.overhead_bytes();
             steps -= end.saturating_sub(hand.1);
             *hand = if end >= map.places() { (hand.0 + 1, 0) } else { (hand.0, end) };
             if steps == 0 {
@@ -334,7 +349,7 @@ impl TaskTables {
         }
         *complete &= !evicted.iter().any(Cell::is_present);
         drop(maps);
-        self.grow(0, evicted.iter().map(memory_of).sum());
+        self.grow(added, freed + evicted.iter().map(memory_of).sum::<u64>());
     }
 
     /// The memory that the tables use, in bytes.

@@ -2,6 +2,7 @@
 
 mod crash;
 mod damage;
+mod memory;
 mod model;
 mod offline;
 mod restart;
