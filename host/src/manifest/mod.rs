@@ -73,7 +73,7 @@ pub struct Job {
     #[serde(default)]
     #[schemars(example = 2, range(min = 1))]
     pub workers: Option<u16>,
-    /// How much memory state may use, its caches included. State beyond it lives on disk. Functions' own memory is not part of it: see `limits.memory`.
+    /// How much memory state may use, its indices and caches included. State beyond it lives on disk. The process takes more than that (`docs/guarantees.md` says what); functions' own memory is bounded by `limits.memory`.
     #[serde(default = "default_memory")]
     #[schemars(example = &"256MiB")]
     pub memory: ByteSize,
