@@ -3,6 +3,7 @@
 //! It runs cargo and the built `wasmill` as processes and never links the host, so that it compiles in seconds.
 
 mod demo;
+mod examples;
 mod guests;
 mod results;
 mod workspace;
@@ -15,8 +16,8 @@ use workspace::{Profile, Workspace, run};
 const USAGE: &str = "\
 usage: cargo xtask TASK
 
-  demo [NAME] [--dev]   build everything, run an example job to its end and show its result (default: flight-delays);
-                        with --dev in the development build
+  demo [NAME] [--dev]   build everything, run an example job to its end, show its result and check it where there is a
+                        check (default: flight-delays); with --dev in the development build
   guests                build the example functions
   test [ARGS]           build everything and run all tests; ARGS go to `cargo test`
   bench [ARGS]          build everything and measure; ARGS go to the benchmarks

@@ -193,6 +193,8 @@ impl<'a> Wiring<'a> {
                 table: used.table,
                 tasks: self.mailboxes[owner.tasks.clone()].into(),
                 owners: owner.owners().into(),
+                name: owner.tables[used.table].name.clone(),
+                refusals: self.refusals[used.owner.0].clone(),
             }
         };
         let allowed = |used: &PlannedUse| Use {

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, RecvError, TryRecvError};
 use super::JobError;
 use crate::connector::{ConnectorError, SinkWriter};
 use crate::metrics::Counter;
-use crate::task::flow::Flow;
+use crate::task::flow::{Flow, Way};
 use crate::task::route::SinkMessage;
 
 /// A sink, as its thread uses it.
@@ -41,7 +41,7 @@ impl SinkSetup {
                     // A batch that could not be written stays in flight: no epoch may be sealed without it.
                     writer.write(&batch).map_err(failed)?;
                     self.records_out.add(batch.len() as u64);
-                    self.flow.remove(batch.len() as u64, batch.byte_len() as u64);
+                    self.flow.remove(Way::Ahead, batch.len() as u64, batch.byte_len() as u64);
                 }
                 SinkMessage::End => return Ok(()),
                 SinkMessage::Seal { epoch, last, reply } => {

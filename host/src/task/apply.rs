@@ -5,13 +5,13 @@
 use std::fmt::Display;
 
 use super::others::{self, AppliedPart, OwnPart};
-use super::refuse::Refused;
-use super::run::Task;
+use super::refuse::{Refusals, Refused};
+use super::run::{OperatorSetup, Task};
 use super::{Asked, Message, TaskError, TaskUpdates};
 use crate::plugin::{Effects, TableUpdates, Writes};
 use crate::record::{Batch, Column, NO_TIME};
 use crate::state::update::Updates;
-use crate::state::{Updated, Write};
+use crate::state::{Updated, UpdatesOf, Write};
 
 impl Task {
     /// Applies what a call with `batch` did.
@@ -19,9 +19,12 @@ impl Task {
         for (record, reason) in &effects.rejects {
             self.refuse(batch, *record as usize, reason)?;
         }
-        self.write(&effects.writes)?;
-        for updates in effects.updates {
-            self.send_updates(updates)?;
+        if self.recorder.is_some() {
+            self.write(&effects.writes, Vec::new())?;
+            effects.updates.into_iter().try_for_each(|updates| self.apply_in_round(updates))?;
+        } else {
+            let send = |updates| self.operator.others.send_updates(updates, self.place, &self.me, &self.flow);
+            self.write(&effects.writes, effects.updates.into_iter().filter_map(send).collect())?;
         }
         for sent in effects.sent {
             self.operator.others.send(sent.table, sent.batch, &self.flow);
@@ -40,10 +43,8 @@ impl Task {
         Ok(())
     }
 
-    fn write(&self, writes: &[Writes]) -> Result<(), TaskError> {
-        if writes.is_empty() {
-            return Ok(());
-        }
+    /// Applies what the call has written, and what of its updates is of the task's own keys: as one, so that nobody sees half of it.
+    fn write(&self, writes: &[Writes], own: Vec<OwnPart>) -> Result<(), TaskError> {
         let writes = writes.iter().flat_map(|writes| {
             (0..writes.keys.len()).map(|index| Write {
                 table: writes.table,
@@ -51,30 +52,28 @@ impl Task {
                 value: writes.values.as_ref().map(|values| values.get(index)),
             })
         });
-        self.tables.apply(writes).map_err(|error| self.storage(&error))
-    }
-
-    /// Sends updates to the owners of their keys; those of keys that this task owns are applied at once.
-    fn send_updates(&self, updates: TableUpdates) -> Result<(), TaskError> {
-        if self.recorder.is_some() {
-            return self.apply_in_round(updates);
+        if own.is_empty() {
+            return self.tables.apply(writes).map_err(|error| self.storage(&error));
         }
-        let own = self.operator.others.send_updates(updates, self.place, &self.me, &self.flow);
-        let Some(OwnPart { table, updates, outcomes }) = own else { return Ok(()) };
-        let updated = self.update(table, &updates)?;
-        match outcomes {
-            Some(outcomes) => self.router.send_looped(outcomes.port, told(outcomes.records, &updated)),
-            None => Ok(()),
+        let updates: Vec<UpdatesOf<'_>> =
+            own.iter().map(|part| UpdatesOf { table: part.table, updates: &part.updates }).collect();
+        let updated = self.tables.write_and_update(writes.collect(), &updates).map_err(|error| self.storage(&error))?;
+        for (OwnPart { table, updates, outcomes }, updated) in own.into_iter().zip(updated) {
+            self.note_updates(table, &updates, &updated)?;
+            if let Some(outcomes) = outcomes {
+                self.router.send_looped(outcomes.port, told(outcomes.records, &updated))?;
+            }
         }
+        Ok(())
     }
 
     /// Writes the tables of others: their owners stand still as long as a round is on.
     fn apply_in_round(&self, updates: TableUpdates) -> Result<(), TaskError> {
-        let others = &self.operator.others;
-        let name = &others.uses()[updates.table].name;
+        let (others, used) = (&self.operator.others, updates.table);
         let applied = others.apply_updates(updates).map_err(|error| self.storage(&error))?;
         for AppliedPart { updates, updated, outcomes } in applied {
-            self.refuse_unfit(name, &updates, &updated)?;
+            let (table, refusals) = others.owner_of(used);
+            refuse_unfit(refusals, table, &updates, &updated)?;
             if let Some(outcomes) = outcomes {
                 self.router.send_looped(outcomes.port, told(outcomes.records, &updated))?;
             }
@@ -84,7 +83,8 @@ impl Task {
 
     /// Applies what another task has sent, and tells it what became of it where it asks.
     pub(super) fn take_updates(&self, sent: TaskUpdates) -> Result<(), TaskError> {
-        let updated = self.update(sent.table, &sent.updates)?;
+        let updated = self.tables.update(sent.table, &sent.updates).map_err(|error| self.storage(&error))?;
+        self.note_updates(sent.table, &sent.updates, &updated)?;
         if let Some(Asked { port, records, to }) = sent.asked {
             let records = told(records, &updated);
             let (count, bytes) = (records.len() as u64, records.byte_len() as u64);
@@ -93,29 +93,28 @@ impl Task {
         Ok(())
     }
 
-    /// Updates one of the task's own tables. What does not fit the value that it finds is refused as a failing record is.
-    fn update(&self, table: usize, updates: &Updates) -> Result<Vec<Updated>, TaskError> {
-        let updated = self.tables.update(table, updates).map_err(|error| self.storage(&error))?;
-        self.operator.meters.updates.add(updated.len() as u64);
-        self.refuse_unfit(&self.operator.function.description.tables[table].0, updates, &updated)?;
-        Ok(updated)
-    }
-
-    /// Refuses the updates that did not fit what they found, as failing records are refused.
-    fn refuse_unfit(&self, table: &str, updates: &Updates, updated: &[Updated]) -> Result<(), TaskError> {
-        for (index, error) in
-            updated.iter().enumerate().filter_map(|(index, updated)| Some((index, updated.as_ref().err()?)))
-        {
-            let (key, value) = (updates.keys.get(index), updates.operands.get(index).unwrap_or_default());
-            let error = format!("an update of table `{table}` failed: {error}");
-            self.operator.refusals.refuse(Refused { key, value, time: NO_TIME, place: None, error: &error })?;
-        }
-        Ok(())
+    /// Counts updates of one of the task's own tables. What did not fit the value that it found is refused as a failing record is.
+    fn note_updates(&self, table: usize, updates: &Updates, updated: &[Updated]) -> Result<(), TaskError> {
+        let OperatorSetup { meters, function, refusals, .. } = &*self.operator;
+        meters.updates.add(updated.len() as u64);
+        refuse_unfit(refusals, &function.description.tables[table].0, updates, updated)
     }
 
     fn storage(&self, error: &dyn Display) -> TaskError {
         TaskError::Storage(format!("operator `{}`: cannot write its state: {error}", self.operator.name))
     }
+}
+
+/// Refuses the updates of `table` that did not fit what they found, as its owner has failing records refused.
+fn refuse_unfit(refusals: &Refusals, table: &str, updates: &Updates, updated: &[Updated]) -> Result<(), TaskError> {
+    for (index, error) in
+        updated.iter().enumerate().filter_map(|(index, updated)| Some((index, updated.as_ref().err()?)))
+    {
+        let (key, value) = (updates.keys.get(index), updates.operands.get(index).unwrap_or_default());
+        let error = format!("an update of table `{table}` failed: {error}");
+        refusals.refuse(Refused { key, value, time: NO_TIME, place: None, error: &error })?;
+    }
+    Ok(())
 }
 
 /// The outcomes of updates as records: a byte that tells whether the value has changed, before what each record already holds.

@@ -5,8 +5,12 @@
 //!
 //! What came by a loop (a feedback edge, a `send`, an outcome) is not begun while admission is closed, else a loop that never ends would never let an
 //! epoch seal. It is *carried over*: counted apart, kept by its task, part of the epoch, and begun when admission opens again.
+//!
+//! It takes no credit either: what goes round may wait for input that has not been read yet. Where loops have more under way than the credit, input is only
+//! slowed down.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
@@ -19,6 +23,8 @@ const CREDIT_RECORDS_MAX: u64 = 131_072;
 const CREDIT_RECORDS_START: u64 = 4_096;
 /// The most bytes in flight at which a source still admits.
 const CREDIT_BYTES: u64 = 64 << 20;
+/// As long as loops have more under way than the credit, sources admit one read in this time.
+const LOOP_PACE: Duration = Duration::from_millis(5);
 /// What a drain should take.
 const DRAIN_TARGET_MS: f64 = 3.0;
 
@@ -36,11 +42,33 @@ pub struct Flow {
     input_ended: AtomicBool,
 }
 
-#[derive(Debug)]
-struct State {
+/// How something came to be in flight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// From a source, as directly as the graph has it.
+    Ahead,
+    /// By a feedback edge, a `send` or as an outcome.
+    Loop,
+}
+
+/// Some of what is in flight.
+#[derive(Debug, Clone, Copy, Default)]
+struct Load {
     records: u64,
     bytes: u64,
-    /// The most bytes in flight since the credit was last adapted.
+}
+
+impl Load {
+    fn fits(self, credit_records: u64) -> bool {
+        self.records < credit_records && self.bytes < CREDIT_BYTES
+    }
+}
+
+#[derive(Debug)]
+struct State {
+    ahead: Load,
+    looped: Load,
+    /// The most bytes in flight, but for loops, since the credit was last adapted.
     peak_bytes: u64,
     batches: u64,
     credit_records: u64,
@@ -52,6 +80,8 @@ struct State {
     waiting: u64,
     /// Records admitted since the job started.
     admitted: u64,
+    /// When something was last admitted.
+    last_admission: Option<Instant>,
     /// Batches admitted or enqueued since the job started.
     moved: u64,
     /// What waits for admission to open, in batches and bytes.
@@ -62,8 +92,8 @@ struct State {
 impl Default for State {
     fn default() -> Self {
         Self {
-            records: 0,
-            bytes: 0,
+            ahead: Load::default(),
+            looped: Load::default(),
             peak_bytes: 0,
             batches: 0,
             credit_records: CREDIT_RECORDS_START,
@@ -73,6 +103,7 @@ impl Default for State {
             served: 0,
             waiting: 0,
             admitted: 0,
+            last_admission: None,
             moved: 0,
             carried: 0,
             carried_bytes: 0,
@@ -80,15 +111,41 @@ impl Default for State {
     }
 }
 
+/// Whether a source may admit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    Now,
+    /// At that time, unless loops have less under way before.
+    At(Instant),
+    /// Not before something changes.
+    Later,
+}
+
 impl State {
-    fn has_credit(&self) -> bool {
-        self.open && self.records < self.credit_records && self.bytes < CREDIT_BYTES
+    /// Whether the source that holds `ticket` may admit.
+    fn turn(&self, ticket: u64) -> Turn {
+        if self.served != ticket || !self.open || !self.ahead.fits(self.credit_records) {
+            return Turn::Later;
+        }
+        let due = self.last_admission.map(|last| last + LOOP_PACE);
+        match due.filter(|_| !self.looped.fits(self.credit_records)) {
+            Some(due) if Instant::now() < due => Turn::At(due),
+            _ => Turn::Now,
+        }
     }
 
-    fn enqueue(&mut self, records: u64, bytes: u64) {
-        self.records += records;
-        self.bytes += bytes;
-        self.peak_bytes = self.peak_bytes.max(self.bytes);
+    fn load(&mut self, way: Way) -> &mut Load {
+        match way {
+            Way::Ahead => &mut self.ahead,
+            Way::Loop => &mut self.looped,
+        }
+    }
+
+    fn enqueue(&mut self, way: Way, records: u64, bytes: u64) {
+        let load = self.load(way);
+        load.records += records;
+        load.bytes += bytes;
+        self.peak_bytes = self.peak_bytes.max(self.ahead.bytes);
         self.batches += 1;
         self.moved += 1;
     }
@@ -98,13 +155,11 @@ impl State {
 #[derive(Debug)]
 pub struct InFlight<'a> {
     flow: &'a Flow,
-    records: u64,
-    bytes: u64,
 }
 
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
-        self.flow.remove(self.records, self.bytes);
+        self.flow.remove(Way::Ahead, 0, 0);
     }
 }
 
@@ -116,8 +171,12 @@ impl Flow {
         let ticket = state.next_ticket;
         state.next_ticket += 1;
         state.waiting += 1;
-        while !state.stopped && (state.served != ticket || !state.has_credit()) {
-            self.admission.wait(&mut state);
+        while !state.stopped {
+            match state.turn(ticket) {
+                Turn::Now => break,
+                Turn::At(due) => _ = self.admission.wait_until(&mut state, due),
+                Turn::Later => self.admission.wait(&mut state),
+            }
         }
         state.waiting -= 1;
         state.served += 1;
@@ -128,23 +187,25 @@ impl Flow {
             return None;
         }
         state.admitted += records;
+        state.last_admission = Some(Instant::now());
         state.moved += u64::from(records > 0);
         state.batches += 1;
-        Some(InFlight { flow: self, records: 0, bytes: 0 })
+        Some(InFlight { flow: self })
     }
 
     /// Counts a batch that is about to be enqueued.
-    pub fn add(&self, records: u64, bytes: u64) {
-        self.state.lock().enqueue(records, bytes);
+    pub fn add(&self, way: Way, records: u64, bytes: u64) {
+        self.state.lock().enqueue(way, records, bytes);
     }
 
-    /// Takes a batch off the count, once its effects are enqueued.
-    pub fn remove(&self, records: u64, bytes: u64) {
+    /// Takes a batch off the count that [`Flow::add`] has put there, once its effects are enqueued.
+    pub fn remove(&self, way: Way, records: u64, bytes: u64) {
         let mut state = self.state.lock();
-        state.records -= records;
-        state.bytes -= bytes;
+        let load = state.load(way);
+        load.records -= records;
+        load.bytes -= bytes;
         state.batches -= 1;
-        if state.waiting > 0 && state.has_credit() {
+        if state.waiting > 0 && state.open && state.ahead.fits(state.credit_records) {
             self.admission.notify_all();
         }
         if state.batches == 0 {
@@ -161,7 +222,7 @@ impl Flow {
         state.carried += 1;
         state.carried_bytes += bytes;
         drop(state);
-        self.remove(records, bytes);
+        self.remove(Way::Loop, records, bytes);
         false
     }
 
@@ -173,7 +234,7 @@ impl Flow {
         }
         state.carried -= 1;
         state.carried_bytes -= bytes;
-        state.enqueue(records, bytes);
+        state.enqueue(Way::Loop, records, bytes);
         true
     }
 
@@ -227,20 +288,19 @@ impl Flow {
 
     /// Waits until nothing is in flight or carried over.
     pub async fn done(&self) {
-        loop {
-            let notified = self.drained.notified();
-            if self.is_idle() && self.carried() == (0, 0) {
-                return;
-            }
-            notified.await;
-        }
+        // Looked at as one: what is carried over is in flight the moment that it is begun.
+        self.wait_until(|state| state.batches == 0 && state.carried == 0).await;
     }
 
     /// Waits until nothing is in flight. Meaningful only while admission is closed, or when the input has ended.
     pub async fn drained(&self) {
+        self.wait_until(|state| state.batches == 0).await;
+    }
+
+    async fn wait_until(&self, is_so: impl Fn(&State) -> bool) {
         loop {
             let notified = self.drained.notified();
-            if self.is_idle() {
+            if is_so(&self.state.lock()) {
                 return;
             }
             notified.await;
@@ -265,9 +325,10 @@ impl Flow {
     /// Adapts the credit to how long a drain took, and to the most bytes that were in flight since the last time.
     pub fn learn(&self, drain_ms: f64) {
         let mut state = self.state.lock();
-        let (peak, now) = (state.peak_bytes, state.bytes);
+        let (peak, now) = (state.peak_bytes, state.ahead.bytes);
         state.peak_bytes = now;
         state.credit_records = next_credit(state.credit_records, drain_ms, peak);
+        self.admission.notify_all();
     }
 }
 
@@ -313,10 +374,10 @@ mod tests {
         let flow = Flow::default();
         flow.open();
         let guard = flow.admit(3).unwrap();
-        flow.add(3, 30);
+        flow.add(Way::Ahead, 3, 30);
         drop(guard);
         assert!(!flow.is_idle());
-        flow.remove(3, 30);
+        flow.remove(Way::Ahead, 3, 30);
         assert!(flow.is_idle());
         assert_eq!(flow.admitted(), 3);
     }
@@ -325,7 +386,7 @@ mod tests {
     fn what_came_by_a_loop_is_carried_over_while_admission_is_closed() {
         let flow = Flow::default();
         flow.open();
-        flow.add(3, 30);
+        flow.add(Way::Loop, 3, 30);
         assert!(flow.begin_looped(3, 30));
         flow.close();
         assert!(!flow.begin_looped(3, 30));
@@ -336,19 +397,51 @@ mod tests {
         assert!(flow.begin_carried(3, 30));
         assert!(!flow.is_idle());
         assert_eq!(flow.carried(), (0, 0));
-        flow.remove(3, 30);
+        flow.remove(Way::Loop, 3, 30);
     }
 
     #[test]
     fn sources_wait_until_what_is_in_flight_falls_below_the_credit() {
         let flow = Flow::default();
         flow.open();
-        flow.add(CREDIT_RECORDS_START, 1);
+        flow.add(Way::Ahead, CREDIT_RECORDS_START, 1);
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| flow.admit(1).is_some());
             assert_eq!(flow.admitted(), 0);
-            flow.remove(CREDIT_RECORDS_START, 1);
+            flow.remove(Way::Ahead, CREDIT_RECORDS_START, 1);
             assert!(waiting.join().unwrap());
         });
+    }
+
+    #[test]
+    fn what_goes_round_slows_input_down_and_does_not_stop_it() {
+        let flow = Flow::default();
+        flow.open();
+        flow.add(Way::Loop, CREDIT_RECORDS_START, 1);
+        let start = Instant::now();
+        drop(flow.admit(1));
+        drop(flow.admit(1));
+        assert!(start.elapsed() >= LOOP_PACE);
+        flow.remove(Way::Loop, CREDIT_RECORDS_START, 1);
+        assert_eq!(flow.state.lock().turn(2), Turn::Now);
+    }
+
+    #[test]
+    fn nothing_is_done_as_long_as_something_is_carried_over() {
+        let flow = Flow::default();
+        let is_done = || {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            runtime.block_on(async {
+                tokio::select! { biased; () = flow.done() => true, () = std::future::ready(()) => false }
+            })
+        };
+        flow.add(Way::Loop, 3, 30);
+        assert!(!flow.begin_looped(3, 30));
+        assert!(flow.is_idle() && !is_done());
+        flow.open();
+        assert!(flow.begin_carried(3, 30));
+        assert!(!is_done());
+        flow.remove(Way::Loop, 3, 30);
+        assert!(is_done());
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::oneshot;
 
-use super::flow::Flow;
+use super::flow::{Flow, Way};
 use super::others::post;
 use super::refuse::{Refusals, Refused};
 use super::{Mailbox, Message, TaskError};
@@ -52,9 +52,9 @@ impl SinkHandle {
     /// Sends a batch. A sink whose thread has ended has reported why already; the batch is then void with its epoch.
     pub fn send(&self, batch: Batch) {
         let (records, bytes) = (batch.len() as u64, batch.byte_len() as u64);
-        self.flow.add(records, bytes);
+        self.flow.add(Way::Ahead, records, bytes);
         if self.sender.send(SinkMessage::Records(batch)).is_err() {
-            self.flow.remove(records, bytes);
+            self.flow.remove(Way::Ahead, records, bytes);
         }
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::flow::Flow;
+use super::flow::{Flow, Way};
 use super::isolate;
 use super::others::{self, Others};
 use super::refuse::{Refusals, Refused};
@@ -133,13 +133,13 @@ impl Task {
                 Message::Updates(sent) => {
                     let (records, bytes) = others::size_of_updates(&sent.updates);
                     self.take_updates(*sent)?;
-                    self.flow.remove(records, bytes);
+                    self.flow.remove(Way::Ahead, records, bytes);
                     self.relieve().await;
                 }
                 Message::Outcomes { port, records } => {
                     let (count, bytes) = (records.len() as u64, records.byte_len() as u64);
                     self.router.send_looped(port, records)?;
-                    self.flow.remove(count, bytes);
+                    self.flow.remove(Way::Ahead, count, bytes);
                 }
             }
         }
@@ -155,7 +155,7 @@ impl Task {
             }
             let batch = self.carried.pop_front().map(Arc::unwrap_or_clone).unwrap_or_default();
             self.work(batch).await?;
-            self.flow.remove(records, bytes);
+            self.flow.remove(Way::Loop, records, bytes);
             self.relieve().await;
         }
         Ok(())
@@ -165,8 +165,9 @@ impl Task {
     async fn work_on_gathered(&mut self, batch: Batch, looped: bool) -> Result<(), TaskError> {
         let gathered = self.gather(batch, looped).await;
         self.work(gathered.batch).await?;
+        let way = if looped { Way::Loop } else { Way::Ahead };
         for (records, bytes) in gathered.counted {
-            self.flow.remove(records, bytes);
+            self.flow.remove(way, records, bytes);
         }
         self.relieve().await;
         Ok(())
@@ -209,6 +210,10 @@ impl Task {
                     batch.extend_from(&more, 0..more.len());
                 }
                 Message::Looped(more) if looped && self.fit_together(&batch, &more) => {
+                    if !self.flow.begin_looped(more.len() as u64, more.byte_len() as u64) {
+                        self.carried.push_back(more);
+                        break;
+                    }
                     counted.push((more.len() as u64, more.byte_len() as u64));
                     batch.extend_from(&more, 0..more.len());
                 }

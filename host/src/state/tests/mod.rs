@@ -7,6 +7,7 @@ mod memory;
 mod model;
 mod offline;
 mod restart;
+mod updating;
 
 use std::collections::BTreeMap;
 use std::path::Path;
