@@ -69,9 +69,4 @@ impl Directory {
         let values = cells.iter().map(|cell| cell.value().unwrap_or_default()).collect();
         Ok(Page { keys, values, next: end })
     }
-
-    fn name(&self, table: TableId) -> String {
-        let operator = &self.operators[table.operator];
-        format!("{}.{}", operator.operator, operator.tables[table.table])
-    }
 }
