@@ -22,6 +22,7 @@ use crate::connector::{Sink, sink_from, source_from};
 use crate::disk::RealDisk;
 use crate::epoch::entry::Entry;
 use crate::graph::{Declared, Graph, Plan, StateIdentity};
+use crate::lookup::Directory;
 use crate::manifest::{Loaded, Manifest};
 use crate::plugin::engine::{Engine, Function};
 use crate::state::{Committer, OpenOptions, Opened, StateStore};
@@ -35,7 +36,12 @@ pub struct JobOptions {
     pub meters: Arc<Meters>,
     /// Fires to end the job cleanly.
     pub stop: oneshot::Receiver<()>,
+    /// Lets others ask the job.
+    pub serve: Option<Serve>,
 }
+
+/// Gets the job's tables before any input is read, to let others ask for them. What it returns is dropped when the job ends, before its state is closed.
+pub type Serve = Box<dyn FnOnce(Arc<Directory>) -> Result<Box<dyn std::any::Any>, String>>;
 
 type Sinks = BTreeMap<String, Arc<dyn Sink>>;
 
@@ -44,7 +50,7 @@ type Sinks = BTreeMap<String, Arc<dyn Sink>>;
 /// # Errors
 /// [`JobError`]; state and output are then at the last committed epoch.
 pub async fn run(loaded: &Loaded, graph: &Graph, options: JobOptions) -> Result<Summary, JobError> {
-    let JobOptions { started, meters, stop } = options;
+    let JobOptions { started, meters, stop, serve } = options;
     let manifest = &loaded.manifest;
     let engine = Engine::new().map_err(|error| JobError::Plan(error.to_string()))?;
     let functions = load_functions(&engine, loaded).await?;
@@ -59,8 +65,9 @@ pub async fn run(loaded: &Loaded, graph: &Graph, options: JobOptions) -> Result<
     let sinks = open_sinks(loaded, last.as_ref(), &unpublished)?;
     let (mut wiring, mailboxes) = Wiring::new(manifest, graph, &plan, Arc::clone(&flow), Arc::clone(&meters));
     start_sinks(mailboxes, &sinks, last.as_ref(), &flow, &failed)?;
-    let (tasks, _directory) = wiring.tasks(&functions, &store)?;
+    let (tasks, directory) = wiring.tasks(&functions, &store)?;
     let workers = Workers::start(tasks, &failed).await?;
+    let serving = serve.map(|serve| serve(directory)).transpose().map_err(JobError::Serve)?;
     let sources = open_sources(loaded, graph, last.as_ref(), &wiring)?;
     let splits = Arc::new(Splits::new(sources.clone(), Arc::clone(&flow), Arc::clone(&meters), started)?);
     let (to_commit, sealed) = std::sync::mpsc::channel();
@@ -97,6 +104,7 @@ pub async fn run(loaded: &Loaded, graph: &Graph, options: JobOptions) -> Result<
     coordinator.sinks.values().for_each(crate::task::route::SinkHandle::end);
     drop(coordinator);
     let committed = committing.join();
+    drop(serving);
     let closed = store.close();
     let ended = result?;
     committed.map_err(|_| JobError::Lost("the commit thread".to_owned()))?;

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-pub use assemble::{JobOptions, declared, load_functions, run};
+pub use assemble::{JobOptions, Serve, declared, load_functions, run};
 pub use summary::{OperatorSummary, SourceSummary, Summary};
 
 use crate::connector::ConnectorError;
@@ -80,6 +80,9 @@ pub enum JobError {
     /// The manifest and the components do not fit each other.
     #[error(transparent)]
     Manifest(ManifestError),
+    /// Others cannot be let ask the job as the manifest says.
+    #[error("failed to {0}")]
+    Serve(String),
     /// The engine cannot start, or a defect of the plan.
     #[error("{0}")]
     Plan(String),
@@ -109,6 +112,7 @@ impl JobError {
             Self::Task(TaskError::Plugin { .. })
             | Self::Plugin { .. }
             | Self::Memory(_)
+            | Self::Serve(_)
             | Self::Plan(_)
             | Self::Manifest(_) => 2,
             Self::Task(_) | Self::Connector { .. } | Self::Input(_) | Self::Lost(_) => 1,
