@@ -21,7 +21,7 @@ interface Tables {
   # At most 10,000 keys; the values of one answer are at most 16 MiB.
 
   scan @2 (table :Text, from :Data, to :Bound, limit :UInt32, consistency :Consistency) -> (page :Page, epoch :UInt64);
-  # The keys from `from` (included) to `to` (excluded) with their values, ascending by their bytes, at most `limit` and at most 4,096. As of committed epochs any
+  # The keys from `from` (included) to `to` (excluded) with their values, ascending by their bytes, at most `limit`, at most 4,096, and about 1 MiB. As of committed epochs any
   # table can be scanned; `live` needs one that is declared `ordered`. For the next page of the same moment, ask `asOf` the epoch of the first.
 
   awaitEpoch @3 (after :UInt64) -> (oldest :UInt64, newest :UInt64);

@@ -11,7 +11,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
 /// Connections at a time; more wait until one ends.
-const CONNECTIONS_MAX: usize = 256;
+const CONNECTIONS_MAX: usize = 128;
 /// How long a connection may take over the head of a request, waiting for the next one included.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(30);
 /// The longest head of a request. A key that is longer cannot be asked for by HTTP.

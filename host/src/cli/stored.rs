@@ -175,10 +175,16 @@ fn running(loaded: &Loaded, directory: &Path) -> Result<Result<Client, String>, 
     let token = admin::read_token(&loaded.manifest.admin, resolve).map_err(failed)?;
     let client = Client::new(&announcement, token).map_err(failed)?;
     match client.get("/status") {
-        Ok(_) => Ok(Ok(client)),
+        Ok(answer) if read::<ToldStatus>(&answer).is_ok_and(|told| told.pid == announcement.pid) => Ok(Ok(client)),
+        Ok(_) => silent(format!("at {} another process answers", announcement.http)),
         Err(ClientError::Silent { address, error }) => silent(format!("the job does not answer at {address}: {error}")),
         Err(refused) => Err(refusal(refused)),
     }
+}
+
+#[derive(Deserialize)]
+struct ToldStatus {
+    pid: i32,
 }
 
 #[derive(Deserialize)]

@@ -8,7 +8,7 @@ use super::*;
 use crate::disk::crash::CrashDisk;
 use crate::epoch::entry::Entry;
 use crate::record::Column;
-use crate::state::{OpenOptions, Opened, StateStore, TableSpec, Write};
+use crate::state::{OpenOptions, Opened, PAGE_BYTES, StateStore, TableSpec, Write};
 
 const PARTITIONS: u16 = 7;
 const TASKS: u16 = 3;
@@ -182,6 +182,17 @@ fn a_table_without_order_is_scanned_only_as_of_epochs_and_only_by_those_who_may(
     let live = job.directory.moment(Consistency::Live).unwrap();
     let refused = job.directory.scan_at(table, b"", None, 10, &live).unwrap_err();
     assert!(matches!(&refused, LookupError::NotOrdered { table } if table == "o.u"), "{refused}");
+}
+
+#[test]
+fn a_page_is_bounded_by_its_bytes_whatever_the_number_of_owners() {
+    let mut job = Job::open(1);
+    let value = vec![7; PAGE_BYTES / 4 + 1];
+    (0..20).for_each(|number| job.write(&key(number), Some(&value)));
+    let table = job.directory.find("o.t").unwrap();
+    let page = job.directory.scan(table, b"", None, 100, Consistency::Live).unwrap();
+    assert_eq!(page.keys.len(), 4);
+    assert_eq!(job.pages(table, b"", None, 100, Consistency::Live), job.present);
 }
 
 #[test]

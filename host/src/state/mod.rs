@@ -36,6 +36,6 @@ pub mod update;
 
 pub use epochs::{EpochView, Epochs};
 pub use error::{StateError, TablesError};
-pub use merge::{PAGE_ITEMS_MAX, Slice};
+pub use merge::{PAGE_BYTES, PAGE_ITEMS_MAX, Slice};
 pub use store::{CommitStats, Committer, MemoryUse, OpenOptions, Opened, StateStore};
 pub use tables::{Pressure, TableSpec, TaskTables, Write};

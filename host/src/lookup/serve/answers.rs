@@ -116,10 +116,14 @@ impl tables::Server for Tables {
             bound::Before(to) => Some(to?),
         };
         let moment = self.directory.moment(consistency_of(asked.get_consistency()?)?).map_err(refused)?;
-        let page = self.directory.scan_at(table, asked.get_from()?, to, asked.get_limit() as usize, &moment);
-        let page = page.map_err(refused)?;
+        let (epoch, from, limit) = (moment.epoch(), asked.get_from()?.to_vec(), asked.get_limit() as usize);
+        // A page may take a while to be read from disk: others are answered meanwhile.
+        let (directory, to) = (Arc::clone(&self.directory), to.map(<[u8]>::to_vec));
+        let scan = move || directory.scan_at(table, &from, to.as_deref(), limit, &moment);
+        let scanned = tokio::task::spawn_blocking(scan).await;
+        let page = scanned.map_err(|_| Error::failed("the page was not finished".to_owned()))?.map_err(refused)?;
         let mut told = results.get();
-        told.set_epoch(moment.epoch().unwrap_or(0));
+        told.set_epoch(epoch.unwrap_or(0));
         let mut told = told.init_page();
         fill(told.reborrow().init_keys(length(page.keys.len())?), &page.keys);
         fill(told.reborrow().init_values(length(page.values.len())?), &page.values);
