@@ -10,6 +10,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+mod admin;
 mod document;
 mod load;
 mod operator;
@@ -23,6 +24,7 @@ mod tests;
 mod units;
 mod validate;
 
+pub use admin::Admin;
 pub use document::{At, Document, Part};
 pub use load::{Loaded, load, load_text};
 pub use operator::{Isolation, Limits, OnError, Operator, Table, Use};
@@ -45,6 +47,9 @@ pub struct Manifest {
     /// When epochs are sealed, and how many stay readable.
     #[serde(default)]
     pub checkpoint: Checkpoint,
+    /// Where the running job can be asked for what is in its tables.
+    #[serde(default)]
+    pub admin: Admin,
     /// Where records come from, by name.
     pub sources: BTreeMap<String, Source>,
     /// The functions, by name. A job without any copies its sources to its sinks.
