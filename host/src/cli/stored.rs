@@ -12,6 +12,7 @@ use crate::admin::announce::Announcement;
 use crate::admin::client::{Answer, Client, ClientError};
 use crate::admin::{self, render};
 use crate::epoch::Epoch;
+use crate::job::JobError;
 use crate::lookup::Consistency;
 use crate::manifest::Loaded;
 use crate::state::StateError;
@@ -62,7 +63,7 @@ impl State {
             match Reader::open(&directory) {
                 Ok(reader) => return Ok(Self::Stopped(Box::new(reader))),
                 Err(StateError::Locked { .. }) => {}
-                Err(error) => return Err(failed(error)),
+                Err(error) => return Err(unreadable(error)),
             }
             let silent = match running(&loaded, &directory)? {
                 Ok(client) => return Ok(Self::Running(client)),
@@ -98,7 +99,7 @@ impl State {
                     keys: Some(info.keys),
                     schema_versions: info.schema_versions.into_iter().collect(),
                 };
-                let tables = reader.tables().map_err(failed)?.into_iter().map(table).collect();
+                let tables = reader.tables().map_err(unreadable)?.into_iter().map(table).collect();
                 Ok((Some(reader.epoch()), tables))
             }
             Self::Running(client) => told_tables(client, &format!("/tables?count=true&consistency={consistency}")),
@@ -109,7 +110,7 @@ impl State {
     pub(super) fn names(&self) -> Result<Vec<String>, Failure> {
         let tables = match self {
             Self::Stopped(reader) => {
-                reader.tables().map_err(failed)?.into_iter().map(|info| info.name.to_string()).collect()
+                reader.tables().map_err(unreadable)?.into_iter().map(|info| info.name.to_string()).collect()
             }
             Self::Running(client) => told_tables(client, "/tables")?.1.into_iter().map(|table| table.name).collect(),
         };
@@ -121,7 +122,7 @@ impl State {
         match self {
             Self::Stopped(reader) => {
                 Self::check(reader, consistency)?;
-                let value = reader.get(table, key).map_err(failed)?;
+                let value = reader.get(table, key).map_err(unreadable)?;
                 Ok(Found { value: value.map(|value| render::as_value(&value)), epoch: Some(reader.epoch()) })
             }
             Self::Running(client) => {
@@ -145,7 +146,7 @@ impl State {
         match self {
             Self::Stopped(reader) => {
                 Self::check(reader, consistency)?;
-                let rows = reader.scan(table, prefix, from, limit).map_err(failed)?;
+                let rows = reader.scan(table, prefix, from, limit).map_err(unreadable)?;
                 Ok(rows.into_iter().map(|(key, value)| (key, render::as_value(&value))).collect())
             }
             Self::Running(client) => {
@@ -276,6 +277,11 @@ pub(super) fn refusal(error: ClientError) -> Failure {
         },
         silent @ ClientError::Silent { .. } => failed(silent),
     }
+}
+
+fn unreadable(error: StateError) -> Failure {
+    let message = format!("cannot read the state: {error}");
+    Failure::Because(JobError::from(error).exit_code(), message)
 }
 
 pub(super) fn failed(error: impl std::fmt::Display) -> Failure {
