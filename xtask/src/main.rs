@@ -6,6 +6,7 @@ mod demo;
 mod examples;
 mod guests;
 mod results;
+mod schema;
 mod workspace;
 
 use std::process::ExitCode;
@@ -19,6 +20,7 @@ usage: cargo xtask TASK
   demo [NAME] [--dev]   build everything, run an example job to its end, show its result and check it where there is a
                         check (default: flight-delays); with --dev in the development build
   guests                build the example functions
+  capnp [--check]       make the Rust code of the Cap'n Proto schemas; with --check, say whether it is up to date
   test [ARGS]           build everything and run all tests; ARGS go to `cargo test`
   bench [ARGS]          build everything and measure; ARGS go to the benchmarks
 ";
@@ -39,6 +41,7 @@ fn dispatch(arguments: &[String]) -> anyhow::Result<()> {
     match task.as_str() {
         "demo" => demo::run(&workspace, rest),
         "guests" => guests(&workspace, rest),
+        "capnp" => schema::run(&workspace, rest),
         "test" => test(&workspace, rest),
         "bench" => bench(&workspace, rest),
         "help" | "--help" | "-h" => {

@@ -24,6 +24,7 @@ use crate::disk::RealDisk;
 use crate::epoch::JobId;
 use crate::epoch::entry::Entry;
 use crate::graph::{Declared, Graph, Plan, StateIdentity};
+use crate::lookup::Directory;
 use crate::manifest::{Loaded, Manifest};
 use crate::plugin::engine::{Engine, Function};
 use crate::state::{Committer, MemoryUse, OpenOptions, Opened, StateStore};
@@ -37,7 +38,12 @@ pub struct JobOptions {
     pub meters: Arc<Meters>,
     /// Fires to end the job cleanly.
     pub stop: oneshot::Receiver<()>,
+    /// Lets others ask the job.
+    pub serve: Option<Serve>,
 }
+
+/// Gets the job's tables before any input is read, to let others ask for them. What it returns is dropped when the job ends, before its state is closed.
+pub type Serve = Box<dyn FnOnce(Arc<Directory>) -> Result<Box<dyn std::any::Any>, String>>;
 
 type Sinks = BTreeMap<String, Arc<dyn Sink>>;
 
@@ -65,7 +71,7 @@ async fn run_with(
     options: JobOptions,
     reached: &mut Reached,
 ) -> Result<Ended, JobError> {
-    let JobOptions { started, meters, stop } = options;
+    let JobOptions { started, meters, stop, serve } = options;
     let manifest = &loaded.manifest;
     let engine = Engine::new().map_err(|error| JobError::Plan(error.to_string()))?;
     let functions = load_functions(&engine, loaded).await?;
@@ -82,9 +88,10 @@ async fn run_with(
     let sinks = open_sinks(loaded, job, last.as_ref(), &unpublished)?;
     let (mut wiring, mailboxes) = Wiring::new(manifest, graph, &plan, Arc::clone(&flow), Arc::clone(&meters));
     start_sinks(mailboxes, &sinks, last.as_ref(), &flow, &failed)?;
-    let (tasks, _directory) = wiring.tasks(&functions, &store)?;
+    let (tasks, directory) = wiring.tasks(&functions, &store)?;
     wiring.post_carried(last.as_ref().map_or(&[], |entry| &entry.carried))?;
     let workers = Workers::start(tasks, &failed).await?;
+    let serving = serve.map(|serve| serve(directory)).transpose().map_err(JobError::Serve)?;
     let sources = open_sources(loaded, graph, last.as_ref(), &wiring)?;
     let splits = Arc::new(Splits::new(sources.clone(), Arc::clone(&flow), Arc::clone(&meters), started)?);
     let (to_commit, sealed) = std::sync::mpsc::channel();
@@ -122,6 +129,7 @@ async fn run_with(
     coordinator.sinks.values().for_each(crate::task::route::SinkHandle::end);
     drop(coordinator);
     let committed = committing.join();
+    drop(serving);
     let closed = store.close();
     reached.feed_cpu = store.feed_cpu();
     let ended = result?;

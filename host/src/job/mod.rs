@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-pub use assemble::{JobOptions, declared, load_functions, run};
+pub use assemble::{JobOptions, Serve, declared, load_functions, run};
 pub use summary::{OperatorSummary, SourceSummary, Summary};
 
 use crate::connector::ConnectorError;
@@ -107,6 +107,9 @@ pub enum JobError {
     /// The manifest and the components do not fit each other.
     #[error(transparent)]
     Manifest(ManifestError),
+    /// Others cannot be let ask the job as the manifest says.
+    #[error("failed to {0}")]
+    Serve(String),
     /// The engine cannot start, or a defect of the plan.
     #[error("{0}")]
     Plan(String),
@@ -159,6 +162,7 @@ impl JobError {
             | Self::Plugin { .. }
             | Self::Connector { error: ConnectorError::Settings(_), .. }
             | Self::Memory(_)
+            | Self::Serve(_)
             | Self::Manifest(_) => 2,
             Self::Task(_)
             | Self::CarriedOver { .. }

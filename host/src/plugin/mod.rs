@@ -15,6 +15,7 @@ mod imports;
 pub mod instance;
 mod others;
 mod rejected;
+mod run_clock;
 mod trap;
 
 use std::sync::Arc;

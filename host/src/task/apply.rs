@@ -30,7 +30,6 @@ impl Task {
             self.operator.others.send(sent.table, sent.batch, &self.flow);
         }
         let meters = &self.operator.meters;
-        meters.calls.add(1);
         for emitted in effects.emitted {
             meters.records_out.add(emitted.batch.len() as u64);
             self.router.send(emitted.port, emitted.batch)?;
@@ -100,7 +99,7 @@ impl Task {
         refuse_unfit(refusals, &function.description.tables[table].0, updates, updated)
     }
 
-    fn storage(&self, error: &dyn Display) -> TaskError {
+    pub(super) fn storage(&self, error: &dyn Display) -> TaskError {
         TaskError::Storage(format!("operator `{}`: cannot write its state: {error}", self.operator.name))
     }
 }

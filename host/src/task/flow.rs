@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 
-/// The least credit, in records: below it, batches would be too small to be worth a call.
-const CREDIT_RECORDS_MIN: u64 = 2_048;
+/// The least credit, in records: what slow functions work on for a few milliseconds.
+const CREDIT_RECORDS_MIN: u64 = 256;
 /// The most credit, in records.
 const CREDIT_RECORDS_MAX: u64 = 131_072;
 /// The credit at the start, in records.

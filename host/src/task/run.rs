@@ -322,6 +322,7 @@ impl Task {
             None => self.new_instance().await?,
         };
         let (batch, result) = instance.process(batch, log).await;
+        self.operator.meters.calls.add(u64::from(result.is_ok()));
         match &result {
             Ok(effects) if effects.dropped_any => {}
             Ok(_) => self.instance = Some(instance),

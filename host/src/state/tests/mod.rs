@@ -3,6 +3,7 @@
 mod crash;
 mod damage;
 mod epochs;
+mod memory;
 mod model;
 mod offline;
 mod restart;
