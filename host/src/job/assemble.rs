@@ -11,7 +11,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
 use super::commit::{Committed, Sealed, commit};
-use super::coordinate::{Coordinator, Events, SealRule};
+use super::coordinate::{CARRIED_BYTES_MAX, Coordinator, Events, SealRule};
 use super::read::{SourceSetup, SplitPosition, Splits};
 use super::stop::Stop;
 use super::summary::{RunFigures, Summary};
@@ -26,6 +26,7 @@ use crate::epoch::entry::Entry;
 use crate::graph::{Declared, Graph, Plan, StateIdentity};
 use crate::lookup::Directory;
 use crate::manifest::{Loaded, Manifest};
+use crate::plugin::callable::Callable;
 use crate::plugin::engine::{Engine, Function};
 use crate::state::{Committer, MemoryUse, OpenOptions, Opened, StateStore};
 use crate::task::flow::Flow;
@@ -75,7 +76,7 @@ async fn run_with(
     let manifest = &loaded.manifest;
     let engine = Engine::new().map_err(|error| JobError::Plan(error.to_string()))?;
     let functions = load_functions(&engine, loaded).await?;
-    let declared = functions.iter().map(|(name, function)| (name.clone(), declared(function))).collect();
+    let declared = functions.iter().map(|(name, function)| (name.clone(), declared(&**function))).collect();
     let (plan, _) = Plan::new(graph, worker_count(manifest), &declared)
         .map_err(|findings| JobError::Manifest(loaded.document.refusal(findings)))?;
     let Opened { store, committer, job, attempt, last, unpublished, .. } = open_state(loaded, graph, &declared)?;
@@ -103,6 +104,7 @@ async fn run_with(
         attempt,
         epoch: first_epoch,
         rule: SealRule { interval: manifest.checkpoint.interval.0, records: manifest.checkpoint.records },
+        carried_bytes_max: CARRIED_BYTES_MAX,
         flow,
         splits: Arc::clone(&splits),
         sources,
@@ -161,8 +163,8 @@ pub async fn load_functions(engine: &Engine, loaded: &Loaded) -> Result<BTreeMap
 }
 
 /// What a function declares, as far as the plan depends on it.
-pub fn declared(function: &Function) -> Declared {
-    let description = &function.description;
+pub fn declared(function: &impl Callable) -> Declared {
+    let description = function.description();
     Declared {
         tables: description.tables.clone(),
         open: description.open_tables.clone(),

@@ -32,7 +32,7 @@ const REASON_WAIT: Duration = Duration::from_secs(1);
 const SETTLE_AFTER: Duration = Duration::from_millis(100);
 
 /// The most bytes that loops may carry over from one epoch to the next.
-const CARRIED_BYTES_MAX: u64 = 256 << 20;
+pub(super) const CARRIED_BYTES_MAX: u64 = 256 << 20;
 
 /// When to seal.
 #[derive(Debug, Clone, Copy)]
@@ -59,6 +59,8 @@ pub(super) struct Coordinator {
     /// The last sealed epoch.
     pub(super) epoch: Epoch,
     pub(super) rule: SealRule,
+    /// The most bytes that loops may carry over from one epoch to the next.
+    pub(super) carried_bytes_max: u64,
     pub(super) flow: Arc<Flow>,
     pub(super) splits: Arc<Splits>,
     pub(super) sources: Vec<Arc<SourceSetup>>,
@@ -157,7 +159,7 @@ impl Coordinator {
     }
 
     /// All input has ended. The job goes on until what is under way has come to its end, loops included.
-    fn end_input(&self) {
+    pub(super) fn end_input(&self) {
         self.flow.end_input();
         self.tell(|| Message::Hurry);
     }
@@ -165,15 +167,15 @@ impl Coordinator {
     /// What loops carry over is held in memory and written with every epoch: it has a limit.
     fn check_carried(&self) -> Result<(), JobError> {
         match self.flow.carried() {
-            (_, bytes) if bytes > CARRIED_BYTES_MAX => {
-                Err(JobError::CarriedOver { bytes, bytes_max: CARRIED_BYTES_MAX })
+            (_, bytes) if bytes > self.carried_bytes_max => {
+                Err(JobError::CarriedOver { bytes, bytes_max: self.carried_bytes_max })
             }
             _ => Ok(()),
         }
     }
 
     /// Lets admission go on, and begins what is carried over.
-    fn reopen(&self) {
+    pub(super) fn reopen(&self) {
         self.flow.open();
         if self.flow.carried() != (0, 0) {
             self.tell(|| Message::Wake);
@@ -193,7 +195,7 @@ impl Coordinator {
     }
 
     /// The last epoch: drains what was admitted, seals, and waits until it is published. One more notes that it is: its files may be moved away then.
-    async fn end(&mut self, events: &mut Events, ended: Ended) -> Result<Ended, JobError> {
+    pub(super) async fn end(&mut self, events: &mut Events, ended: Ended) -> Result<Ended, JobError> {
         self.flow.close();
         self.settle(events).await?;
         let mut is_needed = self.flow.moved() > self.moved_at_seal || (ended == Ended::InputEnded && !self.finished);
@@ -219,7 +221,7 @@ impl Coordinator {
         Ok(())
     }
 
-    fn note(&mut self, committed: Committed) {
+    pub(super) fn note(&mut self, committed: Committed) {
         self.pending -= 1;
         self.meters.committed_epoch.store(committed.epoch, Ordering::Relaxed);
         self.meters.durations.lock().commit.record(committed.took);
@@ -251,7 +253,7 @@ impl Coordinator {
 
     /// Seals an epoch and hands it on. Admission is closed from the request until everyone has handed over. Returns false, with nothing sealed, when
     /// a stop that somebody asked for is overdue before that.
-    async fn seal(&mut self, events: &mut Events, last: bool) -> Result<bool, JobError> {
+    pub(super) async fn seal(&mut self, events: &mut Events, last: bool) -> Result<bool, JobError> {
         let start = Instant::now();
         let hush = self.store.hush();
         self.flow.close();

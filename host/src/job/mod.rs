@@ -7,6 +7,8 @@ mod assemble;
 mod commit;
 mod coordinate;
 mod read;
+#[cfg(test)]
+mod simulation;
 mod stop;
 mod summary;
 mod wire;

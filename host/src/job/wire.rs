@@ -17,7 +17,7 @@ use crate::graph::{
 use crate::lookup::{Directory, OperatorTables};
 use crate::manifest::Manifest;
 use crate::metrics::{Counter, OperatorMeters};
-use crate::plugin::engine::Function;
+use crate::plugin::callable::Callable;
 use crate::plugin::{DEFAULT_PORT, Limits, Use};
 use crate::record::Batch;
 use crate::state::{StateStore, TableSpec, TaskTables};
@@ -121,18 +121,18 @@ impl<'a> Wiring<'a> {
     }
 
     /// The tasks of all operators, by worker, and where all their tables are found.
-    pub(super) fn tasks(
+    pub(super) fn tasks<F: Callable>(
         &mut self,
-        functions: &BTreeMap<String, Arc<Function>>,
+        functions: &BTreeMap<String, Arc<F>>,
         store: &StateStore,
-    ) -> Result<(Vec<Vec<Task>>, Arc<Directory>), JobError> {
-        let functions: Vec<&Arc<Function>> = self.graph.operators.iter().map(|node| &functions[&node.name]).collect();
+    ) -> Result<(Vec<Vec<Task<F>>>, Arc<Directory>), JobError> {
+        let functions: Vec<&Arc<F>> = self.graph.operators.iter().map(|node| &functions[&node.name]).collect();
         let open = |planned: &crate::graph::Task| {
             store.open_task(planned.partitions.clone(), &self.table_specs(planned.operator))
         };
         let tables: Vec<Arc<TaskTables>> = self.plan.tasks.iter().map(open).collect::<Result<_, _>>()?;
         let directory = Arc::new(self.directory(&tables, store));
-        let setups: Vec<Arc<OperatorSetup>> = functions
+        let setups: Vec<Arc<OperatorSetup<F>>> = functions
             .into_iter()
             .enumerate()
             .map(|(index, function)| {
@@ -144,7 +144,7 @@ impl<'a> Wiring<'a> {
         let is_serializable = |planned: &crate::graph::Task| self.graph.operators[planned.operator.0].is_serializable;
         let mut seats =
             Rounds::seats(self.plan.tasks.iter().filter(|planned| is_serializable(planned)).count()).into_iter();
-        let mut workers: Vec<Vec<Task>> = (0..self.plan.workers).map(|_| Vec::new()).collect();
+        let mut workers: Vec<Vec<Task<F>>> = (0..self.plan.workers).map(|_| Vec::new()).collect();
         for ((id, planned), tables) in self.plan.tasks.iter().enumerate().zip(tables) {
             let setup = &setups[planned.operator.0];
             let place = (planned.operator.0, usize::from(planned.index));
@@ -224,7 +224,7 @@ impl<'a> Wiring<'a> {
         Ok(())
     }
 
-    fn setup(&self, index: usize, function: Arc<Function>, directory: &Arc<Directory>) -> OperatorSetup {
+    fn setup<F>(&self, index: usize, function: Arc<F>, directory: &Arc<Directory>) -> OperatorSetup<F> {
         let operator = &self.manifest.operators[&self.graph.operators[index].name];
         let limits = &operator.limits;
         let refusals = self.refusals[index].clone();
@@ -249,8 +249,13 @@ impl<'a> Wiring<'a> {
     }
 
     /// The way on from task number `task` of an operator, by port.
-    fn operator_router(&self, operator: OperatorIndex, task: usize, setup: &OperatorSetup) -> Result<Router, JobError> {
-        let ports = &setup.function.description.ports;
+    fn operator_router<F: Callable>(
+        &self,
+        operator: OperatorIndex,
+        task: usize,
+        setup: &OperatorSetup<F>,
+    ) -> Result<Router, JobError> {
+        let ports = &setup.function.description().ports;
         let mut ways: Vec<Vec<Way>> = ports.iter().map(|_| Vec::new()).collect();
         for (edge, routing) in self.graph.edges.iter().zip(&self.plan.routings) {
             let crate::graph::Producer::Operator { operator: from, port } = &edge.from else { continue };

@@ -8,12 +8,13 @@ use super::others::{self, AppliedPart, OwnPart};
 use super::refuse::{Refusals, Refused};
 use super::run::{OperatorSetup, Task};
 use super::{Asked, Message, TaskError, TaskUpdates};
+use crate::plugin::callable::Callable;
 use crate::plugin::{Effects, TableUpdates, Writes};
 use crate::record::{Batch, Column, NO_TIME};
 use crate::state::update::Updates;
 use crate::state::{Updated, UpdatesOf, Write};
 
-impl Task {
+impl<F: Callable> Task<F> {
     /// Applies what a call with `batch` did.
     pub(super) fn apply(&mut self, batch: &Batch, effects: Effects) -> Result<(), TaskError> {
         for (record, reason) in &effects.rejects {
@@ -96,7 +97,7 @@ impl Task {
     fn note_updates(&self, table: usize, updates: &Updates, updated: &[Updated]) -> Result<(), TaskError> {
         let OperatorSetup { meters, function, refusals, .. } = &*self.operator;
         meters.updates.add(updated.len() as u64);
-        refuse_unfit(refusals, &function.description.tables[table].0, updates, updated)
+        refuse_unfit(refusals, &function.description().tables[table].0, updates, updated)
     }
 
     pub(super) fn storage(&self, error: &dyn Display) -> TaskError {

@@ -198,6 +198,13 @@ impl Flow {
         Some(InFlight { flow: self })
     }
 
+    /// Whether [`Flow::admit`] would return at once, if nobody waits in it.
+    #[cfg(test)]
+    pub fn would_admit(&self) -> bool {
+        let state = self.state.lock();
+        state.turn(state.next_ticket) == Turn::Now
+    }
+
     /// Counts a batch that is about to be enqueued.
     pub fn add(&self, way: Way, records: u64, bytes: u64) {
         self.state.lock().enqueue(way, records, bytes);

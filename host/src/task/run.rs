@@ -16,8 +16,8 @@ use super::route::Router;
 use super::serial::{RecordedOthers, RecordedState, Recorder};
 use super::{Mailbox, Message, TaskError, TaskSeal};
 use crate::metrics::OperatorMeters;
+use crate::plugin::callable::{Callable, Process, Surroundings};
 use crate::plugin::engine::Function;
-use crate::plugin::instance::Instance;
 use crate::plugin::{BatchLog, Effects, Failure, FailureKind, Limits, OtherTables, StateReadError, StateReader};
 use crate::record::{Batch, Column};
 use crate::state::{TablesError, TaskTables};
@@ -28,11 +28,11 @@ const CALL_BYTES_MAX: usize = 4 << 20;
 const MERGED_BYTES_MAX: usize = 128 << 10;
 
 /// What all tasks of an operator share.
-pub struct OperatorSetup {
+pub struct OperatorSetup<F> {
     /// The operator's name.
     pub name: String,
     /// Its function.
-    pub function: Arc<Function>,
+    pub function: Arc<F>,
     /// Handed to `init`.
     pub config: String,
     /// What an instance may use.
@@ -51,9 +51,9 @@ pub struct OperatorSetup {
     pub others: Arc<Others>,
 }
 
-/// One parallel instance of an operator.
-pub struct Task {
-    pub(super) operator: Arc<OperatorSetup>,
+/// One parallel instance of an operator, whose function is an `F`.
+pub struct Task<F: Callable = Function> {
+    pub(super) operator: Arc<OperatorSetup<F>>,
     /// Which operator of the graph it works for, and which of its tasks it is.
     pub(super) place: (usize, usize),
     pub(super) tables: Arc<TaskTables>,
@@ -72,14 +72,14 @@ pub struct Task {
     hurry: bool,
     /// A message taken from the mailbox that the batch under way had no room for.
     held: Option<Message>,
-    instance: Option<Instance>,
+    instance: Option<F::Instance>,
 }
 
-impl Task {
+impl<F: Callable> Task<F> {
     /// A task of `operator` that owns `tables`. `place` says which operator of the graph that is, and which of its tasks this one is; with a
     /// `seat` it works in rounds.
     pub fn new(
-        operator: Arc<OperatorSetup>,
+        operator: Arc<OperatorSetup<F>>,
         place: (usize, usize),
         tables: Arc<TaskTables>,
         router: Router,
@@ -338,7 +338,7 @@ impl Task {
         self.instance = None;
     }
 
-    async fn new_instance(&self) -> Result<Instance, TaskError> {
+    async fn new_instance(&self) -> Result<F::Instance, TaskError> {
         let OperatorSetup { name, function, limits, config, others, .. } = &*self.operator;
         let (own, others_arc) = (OwnTables(Arc::clone(&self.tables)), Arc::clone(others));
         let (state, other_tables): (Arc<dyn StateReader>, Arc<dyn OtherTables>) = match &self.recorder {
@@ -348,7 +348,9 @@ impl Task {
                 Arc::new(RecordedOthers { others: others_arc, recorder: recorder.clone() }),
             ),
         };
-        let made = Instance::new(name, function, *limits, state, other_tables, others.uses(), config).await;
+        let uses = others.uses();
+        let surroundings = Surroundings { operator: name, limits: *limits, state, others: other_tables, uses, config };
+        let made = function.instance(surroundings).await;
         made.map_err(|error| TaskError::Plugin { operator: name.clone(), error })
     }
 

@@ -8,6 +8,7 @@ use super::rounds::{Claims, Reads, Seat};
 use super::run::Task;
 use super::{TaskError, together};
 use crate::lookup::TableId;
+use crate::plugin::callable::Callable;
 use crate::plugin::{
     BatchLog, Consistency, Effects, Failure, LookupError, OtherTables, Page, StateReadError, StateReader,
 };
@@ -30,7 +31,7 @@ struct Run {
     writes: Reads,
 }
 
-impl Task {
+impl<F: Callable> Task<F> {
     /// Takes part in a round with `batch`, which may be empty.
     pub(super) async fn round(&mut self, mut seat: Seat, batch: Batch) -> Result<Seat, TaskError> {
         seat.begin().await;
@@ -82,7 +83,7 @@ impl Task {
 
     /// Looks the records' own keys up together: what the calls will ask for one by one is at hand then, from memory that is far away or from redb.
     fn warm_up(&self, batch: &Batch) -> Result<(), TaskError> {
-        let tables = 0..self.operator.function.description.tables.len();
+        let tables = 0..self.operator.function.description().tables.len();
         tables.into_iter().try_for_each(|table| {
             self.tables.with_values(table, &batch.keys, &mut |_, _| {}).map_err(|error| self.storage(&error))
         })

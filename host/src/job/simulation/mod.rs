@@ -1,0 +1,58 @@
+//! A seeded simulation of whole jobs: tasks, mailboxes, seals, and crashes at every step.
+//!
+//! `world` runs a job by a seed, `native` has the functions that stand in for components, `ends` the sources and sinks; `moving`, `loops` and
+//! `isolated` are the jobs, each with what must hold at every committed epoch and in the end, computed apart from the job. A failure names its seed:
+//! `WASMILL_SEED=N` runs that one alone, and `WASMILL_SEEDS=N` runs so many instead of [`SEEDS`].
+
+mod dice;
+mod ends;
+mod isolated;
+mod loops;
+mod moving;
+mod native;
+mod world;
+
+use dice::Dice;
+use world::{Input, Shape, simulate};
+
+/// How many seeds each job runs with.
+const SEEDS: u64 = 350;
+
+/// Runs `shape` with inputs made by `input`, by one seed after another.
+#[track_caller]
+fn check(shape: &Shape, input: fn(&mut Dice) -> Input) {
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("it is a number"));
+    let seeds = match number("WASMILL_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("WASMILL_SEEDS").unwrap_or(SEEDS),
+    };
+    for seed in seeds {
+        let told = Told(seed);
+        simulate(shape, input(&mut Dice::new(!seed)), seed);
+        std::mem::forget(told);
+    }
+}
+
+/// Tells the seed when the simulation fails.
+struct Told(u64);
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        eprintln!("the simulation failed with WASMILL_SEED={}", self.0);
+    }
+}
+
+/// The name of key `number`.
+fn key(number: usize) -> Vec<u8> {
+    format!("k{number}").into_bytes()
+}
+
+/// Words of a value, one behind another.
+fn words(value: &[u8]) -> Vec<&str> {
+    std::str::from_utf8(value).expect("values are made as text").split(' ').collect()
+}
+
+/// A number that a function has written as text.
+fn parsed(text: &str) -> i64 {
+    text.parse().expect("values are made as numbers")
+}
