@@ -12,8 +12,6 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use std::time::Duration;
-
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 
@@ -425,8 +423,8 @@ mod tests {
     fn the_credit_settles_at_what_is_worked_off_in_time() {
         let flow = Flow::default();
         let credit = || flow.state.lock().credit_records;
-        flow.add(1, 1);
-        flow.remove(1, 1);
+        flow.add(Way::Ahead, 1, 1);
+        flow.remove(Way::Ahead, 1, 1);
         flow.state.lock().done_records = 100_000;
         flow.settle(Duration::from_millis(100));
         assert_eq!(credit(), (1_000.0 * DRAIN_TARGET_MS) as u64);
