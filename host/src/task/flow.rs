@@ -215,6 +215,9 @@ impl Flow {
         load.records -= records;
         load.bytes -= bytes;
         state.batches -= 1;
+        if way == Way::Ahead {
+            state.done_records += records;
+        }
         if state.waiting > 0 && state.open && state.ahead.fits(state.credit_records) {
             self.admission.notify_all();
         }
@@ -423,9 +426,8 @@ mod tests {
     fn the_credit_settles_at_what_is_worked_off_in_time() {
         let flow = Flow::default();
         let credit = || flow.state.lock().credit_records;
-        flow.add(Way::Ahead, 1, 1);
-        flow.remove(Way::Ahead, 1, 1);
-        flow.state.lock().done_records = 100_000;
+        flow.add(Way::Ahead, 100_000, 1);
+        flow.remove(Way::Ahead, 100_000, 1);
         flow.settle(Duration::from_millis(100));
         assert_eq!(credit(), (1_000.0 * DRAIN_TARGET_MS) as u64);
         flow.state.lock().done_records = 100;
