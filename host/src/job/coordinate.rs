@@ -112,6 +112,7 @@ impl Coordinator {
                 _ = look.tick() => {}
             }
             self.store.check()?;
+            self.check_loops()?;
             if self.splits.have_ended() && !self.flow.has_input_ended() {
                 self.end_input();
             }
@@ -150,12 +151,10 @@ impl Coordinator {
         self.tell(|| Message::Hurry);
     }
 
-    /// What loops carry over is held in memory and written with every epoch: it has a limit.
-    fn check_carried(&self) -> Result<(), JobError> {
-        match self.flow.carried() {
-            (_, bytes) if bytes > CARRIED_BYTES_MAX => {
-                Err(JobError::CarriedOver { bytes, bytes_max: CARRIED_BYTES_MAX })
-            }
+    /// What goes round by loops is held in memory, and carried over by the next epoch: it has a limit, and may reach it long before the epoch ends.
+    fn check_loops(&self) -> Result<(), JobError> {
+        match self.flow.looped_bytes() {
+            bytes if bytes > CARRIED_BYTES_MAX => Err(JobError::CarriedOver { bytes, bytes_max: CARRIED_BYTES_MAX }),
             _ => Ok(()),
         }
     }
@@ -251,7 +250,7 @@ impl Coordinator {
             () = events.stop.overdue() => return Ok(false),
         }
         let drained = start.elapsed();
-        self.check_carried()?;
+        self.check_loops()?;
         self.splits.since_seal().store(0, Ordering::Relaxed);
         self.moved_at_seal = self.flow.moved();
         let epoch = self.epoch + 1;
