@@ -16,3 +16,4 @@ mod plain;
 mod readme;
 mod serving;
 mod stop;
+mod tables;

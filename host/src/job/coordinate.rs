@@ -28,6 +28,9 @@ const DISCOVER_EVERY: Duration = Duration::from_secs(1);
 /// How long the reason of a thread that is gone is waited for.
 const REASON_WAIT: Duration = Duration::from_secs(1);
 
+/// How long a job works before its credit is held against what it gets done.
+const SETTLE_AFTER: Duration = Duration::from_millis(100);
+
 /// The most bytes that loops may carry over from one epoch to the next.
 pub(super) const CARRIED_BYTES_MAX: u64 = 256 << 20;
 
@@ -104,6 +107,8 @@ impl Coordinator {
         let mut look = tokio::time::interval(LOOK_EVERY);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let (mut last_seal, mut last_discovery, mut late) = (Instant::now(), Instant::now(), false);
+        // From the first record on: the time before it tells nothing.
+        let (mut working_since, mut is_settled) = (None, false);
         loop {
             tokio::select! {
                 Some(error) = events.failures.recv() => return Err(error),
@@ -114,6 +119,13 @@ impl Coordinator {
                 _ = look.tick() => {}
             }
             self.store.check()?;
+            if !is_settled && self.flow.admitted() > 0 {
+                let since: Instant = *working_since.get_or_insert_with(Instant::now);
+                is_settled = since.elapsed() >= SETTLE_AFTER;
+                if is_settled {
+                    self.flow.settle(since.elapsed());
+                }
+            }
             if self.splits.have_ended() && !self.flow.has_input_ended() {
                 self.end_input();
             }

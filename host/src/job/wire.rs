@@ -43,6 +43,9 @@ pub(super) struct Wiring<'a> {
     refusals: Vec<Refusals>,
 }
 
+/// The tasks of each worker.
+type ByWorker<F> = Vec<Vec<Task<F>>>;
+
 /// The receiving side of a sink.
 pub(super) struct SinkMailbox {
     pub(super) name: String,
@@ -125,7 +128,7 @@ impl<'a> Wiring<'a> {
         &mut self,
         functions: &BTreeMap<String, Arc<F>>,
         store: &StateStore,
-    ) -> Result<(Vec<Vec<Task<F>>>, Arc<Directory>), JobError> {
+    ) -> Result<(ByWorker<F>, Arc<Directory>), JobError> {
         let functions: Vec<&Arc<F>> = self.graph.operators.iter().map(|node| &functions[&node.name]).collect();
         let open = |planned: &crate::graph::Task| {
             store.open_task(planned.partitions.clone(), &self.table_specs(planned.operator))

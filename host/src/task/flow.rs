@@ -84,6 +84,8 @@ struct State {
     last_admission: Option<Instant>,
     /// Batches admitted or enqueued since the job started.
     moved: u64,
+    /// Records worked off since the job started.
+    done_records: u64,
     /// What waits for admission to open, in batches and bytes.
     carried: u64,
     carried_bytes: u64,
@@ -105,6 +107,7 @@ impl Default for State {
             admitted: 0,
             last_admission: None,
             moved: 0,
+            done_records: 0,
             carried: 0,
             carried_bytes: 0,
         }
@@ -212,6 +215,9 @@ impl Flow {
         load.records -= records;
         load.bytes -= bytes;
         state.batches -= 1;
+        if way == Way::Ahead {
+            state.done_records += records;
+        }
         if state.waiting > 0 && state.open && state.ahead.fits(state.credit_records) {
             self.admission.notify_all();
         }
@@ -329,6 +335,15 @@ impl Flow {
         self.state.lock().admitted
     }
 
+    /// Lowers the credit to what is worked off within a drain's target, judged by the time `running` since work began: else the first drain of a job with slow
+    /// functions would take long.
+    pub fn settle(&self, running: Duration) {
+        let mut state = self.state.lock();
+        let done = state.done_records as f64 / running.as_secs_f64().max(0.001);
+        let worked_off = (done * DRAIN_TARGET_MS / 1_000.0) as u64;
+        state.credit_records = state.credit_records.min(worked_off.max(CREDIT_RECORDS_MIN));
+    }
+
     /// Adapts the credit to how long a drain took, and to the most bytes that were in flight since the last time.
     pub fn learn(&self, drain_ms: f64) {
         let mut state = self.state.lock();
@@ -405,6 +420,19 @@ mod tests {
         assert!(!flow.is_idle());
         assert_eq!(flow.carried(), (0, 0));
         flow.remove(Way::Loop, 3, 30);
+    }
+
+    #[test]
+    fn the_credit_settles_at_what_is_worked_off_in_time() {
+        let flow = Flow::default();
+        let credit = || flow.state.lock().credit_records;
+        flow.add(Way::Ahead, 100_000, 1);
+        flow.remove(Way::Ahead, 100_000, 1);
+        flow.settle(Duration::from_millis(100));
+        assert_eq!(credit(), (1_000.0 * DRAIN_TARGET_MS) as u64);
+        flow.state.lock().done_records = 100;
+        flow.settle(Duration::from_millis(100));
+        assert_eq!(credit(), CREDIT_RECORDS_MIN);
     }
 
     #[test]

@@ -122,6 +122,15 @@ impl Router {
         Self { ports, flow }
     }
 
+    /// Into how many parts a batch sent on `port` is divided at most.
+    pub fn parts(&self, port: usize) -> usize {
+        let parts = |edge: &Edge| match &edge.to {
+            Destination::Partitioned { tasks, .. } => tasks.len(),
+            Destination::Task(_) | Destination::Spread { .. } | Destination::Sink(_) => 1,
+        };
+        self.ports[port].iter().map(parts).max().unwrap_or(1)
+    }
+
     /// Sends a batch to all readers of `port`.
     ///
     /// # Errors
