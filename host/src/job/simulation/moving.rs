@@ -94,12 +94,14 @@ const PING_PONG: Shape = Shape {
         [operators.ping]
         component = "x.wasm"
         inputs = ["input"]
+        tables.hits = { open = true }
         uses.others = { table = "pong.hits", send = true }
         retries = 30
         batch = 4
         [operators.pong]
         component = "x.wasm"
         inputs = ["ping"]
+        tables.hits = { open = true }
         uses.others = { table = "ping.hits", send = true }
         retries = 30
         batch = 3
@@ -190,6 +192,7 @@ const OUTCOMES: Shape = Shape {
         [operators.places]
         component = "x.wasm"
         inputs = ["nothing"]
+        tables = { holders = { open = true }, counters = { open = true } }
         retries = 30
         [sources.nothing]
         kind = "file"
@@ -271,6 +274,7 @@ const PAIRS: Shape = Shape {
         [operators.keep]
         component = "x.wasm"
         inputs = ["input"]
+        tables.halves = { open = true }
         retries = 30
         batch = 2
         [operators.look]
