@@ -542,6 +542,17 @@ fn killed_again_and_again_transactions_spend_no_coin_twice() {
 }
 
 #[test]
+fn updates_are_counted_once_by_their_owner() {
+    for isolation in ["batch", "serializable"] {
+        let (job, events) =
+            transfers(500, 500, 800, &format!("config = {{ overdraft = true }}\nisolation = \"{isolation}\""));
+        let ended = job.run().succeeded();
+        let expected: usize = events.iter().map(|event| if event["pays"].is_null() { 1 } else { 2 }).sum();
+        assert_eq!(ended.figure("operators/transfer/updates"), expected as u64, "{isolation}");
+    }
+}
+
+#[test]
 fn without_transactions_a_coin_can_be_spent_twice() {
     // Else the test above would show nothing.
     let (job, _) = transfers(4_000, 500, 800, "config = { overdraft = false }\nparallelism = 3");

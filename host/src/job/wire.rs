@@ -41,6 +41,8 @@ pub(super) struct Wiring<'a> {
     sinks: Vec<SinkHandle>,
     /// The rules for records that fail, by operator.
     refusals: Vec<Refusals>,
+    /// What is counted, by operator.
+    operator_meters: Vec<Arc<OperatorMeters>>,
 }
 
 /// The tasks of each worker.
@@ -82,7 +84,7 @@ impl<'a> Wiring<'a> {
             })
             .unzip();
         let letters = |sink: Option<SinkIndex>| sink.map(|index| sinks[index.0].clone());
-        let refusals = graph
+        let refusals: Vec<Refusals> = graph
             .operators
             .iter()
             .map(|node| {
@@ -90,7 +92,12 @@ impl<'a> Wiring<'a> {
                 Refusals::new("operator", &node.name, on_error, letters(node.dead_letter))
             })
             .collect();
-        (Self { manifest, graph, plan, flow, meters, mailboxes, receivers, sinks, refusals }, sink_mailboxes)
+        let counting =
+            |refusals: &Refusals| Arc::new(OperatorMeters { refused: refusals.counter(), ..OperatorMeters::default() });
+        let operator_meters = refusals.iter().map(counting).collect();
+        let wiring =
+            Self { manifest, graph, plan, flow, meters, mailboxes, receivers, sinks, refusals, operator_meters };
+        (wiring, sink_mailboxes)
     }
 
     /// The mailboxes of all tasks.
@@ -198,6 +205,7 @@ impl<'a> Wiring<'a> {
                 owners: owner.owners().into(),
                 name: owner.tables[used.table].name.clone(),
                 refusals: self.refusals[used.owner.0].clone(),
+                meters: Arc::clone(&self.operator_meters[used.owner.0]),
             }
         };
         let allowed = |used: &PlannedUse| Use {
@@ -231,7 +239,7 @@ impl<'a> Wiring<'a> {
         let operator = &self.manifest.operators[&self.graph.operators[index].name];
         let limits = &operator.limits;
         let refusals = self.refusals[index].clone();
-        let meters = OperatorMeters { refused: refusals.counter(), ..OperatorMeters::default() };
+        let meters = Arc::clone(&self.operator_meters[index]);
         OperatorSetup {
             name: self.graph.operators[index].name.clone(),
             function,
@@ -246,7 +254,7 @@ impl<'a> Wiring<'a> {
             linger: operator.linger.0,
             retries: operator.retries,
             refusals,
-            meters: Arc::new(meters),
+            meters,
             others: Arc::new(self.others(index, directory)),
         }
     }

@@ -69,11 +69,11 @@ impl<F: Callable> Task<F> {
 
     /// Writes the tables of others: their owners stand still as long as a round is on.
     fn apply_in_round(&self, updates: TableUpdates) -> Result<(), TaskError> {
-        let (others, used) = (&self.operator.others, updates.table);
+        let (others, used) = (&self.operator.others, self.operator.others.used(updates.table));
         let applied = others.apply_updates(updates).map_err(|error| self.storage(&error))?;
         for AppliedPart { updates, updated, outcomes } in applied {
-            let (table, refusals) = others.owner_of(used);
-            refuse_unfit(refusals, table, &updates, &updated)?;
+            used.meters.updates.add(updated.len() as u64);
+            refuse_unfit(&used.refusals, &used.name, &updates, &updated)?;
             if let Some(outcomes) = outcomes {
                 self.router.send_looped(outcomes.port, told(outcomes.records, &updated))?;
             }

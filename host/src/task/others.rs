@@ -7,6 +7,7 @@ use super::refuse::Refusals;
 use super::{Asked, Mailbox, Message, TaskUpdates};
 use crate::key::KeyHash;
 use crate::lookup::{self, Directory, TableId};
+use crate::metrics::OperatorMeters;
 use crate::plugin::{Consistency, LookupError, OtherTables, Outcomes, Page, TableUpdates, Use};
 use crate::record::{Batch, BatchSize, Column};
 use crate::state::update::{Operands, Updates};
@@ -29,6 +30,8 @@ pub struct UsedTable {
     pub name: String,
     /// Its owner's rule for records that fail.
     pub refusals: Refusals,
+    /// What its owner counts.
+    pub meters: Arc<OperatorMeters>,
 }
 
 /// The tables that an operator uses.
@@ -117,10 +120,9 @@ impl Others {
         self.tables[table].id
     }
 
-    /// What the owner of the table number `table` of those that are used calls it, and its rule for what fails.
-    pub fn owner_of(&self, table: usize) -> (&str, &Refusals) {
-        let used = &self.tables[table];
-        (&used.name, &used.refusals)
+    /// The table number `table` of those that are used.
+    pub fn used(&self, table: usize) -> &UsedTable {
+        &self.tables[table]
     }
 
     /// Whether a table can be scanned.
@@ -273,7 +275,16 @@ mod tests {
         let owners: Vec<u16> = (0..16).map(|partition| (partition * tasks / 16) as u16).collect();
         let (tasks, owners) = (mailboxes.into(), owners.into());
         let refusals = Refusals::new("operator", "owner", OnError::Stop, None);
-        UsedTable { id: TableId::default(), owner: 0, table: 0, tasks, owners, name: "table".to_owned(), refusals }
+        UsedTable {
+            id: TableId::default(),
+            owner: 0,
+            table: 0,
+            tasks,
+            owners,
+            name: "table".to_owned(),
+            refusals,
+            meters: Arc::default(),
+        }
     }
 
     #[test]
