@@ -327,11 +327,13 @@ fn records_sent_back_and_forth_come_down_where_they_should() {
     check_down(&job, &balls);
 }
 
-/// A job whose records go round for ever.
+/// A job most of whose records go round for ever; the others come out soon.
 fn endless() -> (Job, Vec<Value>) {
-    let records: Vec<Value> = (0..500)
-        .map(|id| json!({ "id": id, "k": format!("k{}", id % 70), "n": -1, "to": format!("t{}", id % 30) }))
-        .collect();
+    let record = |id: u64| {
+        let rounds = if id.is_multiple_of(6) { 3 } else { -1 };
+        json!({ "id": id, "k": format!("k{}", id % 70), "n": rounds, "to": format!("t{}", id % 30) })
+    };
+    let records: Vec<Value> = (0..600).map(record).collect();
     let manifest = [
         head(2, "30ms", ""),
         source("records"),
@@ -350,9 +352,9 @@ fn wait_for_epochs(job: &Job, running: &mut Running, more: u64) {
     }
 }
 
-/// Starts a job whose records have gone round for ever so that each of them comes out, and compares what comes with what went in.
+/// Starts a job whose records have gone round for ever so that each of them comes out, in other tasks than before, and compares what has come out with what went in.
 fn check_all_come_out(job: Job, records: &[Value]) {
-    let job = job.arguments(["--set", "operators.round.config.mode=echo"]);
+    let job = job.arguments(["--set", "operators.round.config.mode=echo", "--set", "operators.round.parallelism=3"]);
     job.run().succeeded();
     let ids =
         |records: &[Value]| sorted(records.iter().map(|record| record["id"].as_u64().unwrap()).collect::<Vec<_>>());
@@ -369,7 +371,7 @@ fn a_loop_that_never_ends_lets_epochs_seal_and_ends_cleanly_when_told() {
         let ended = running.wait().succeeded();
         assert_eq!(ended.summary.as_ref().unwrap()["ended"], "stopped");
     }
-    assert_eq!(job.output_lines("out"), Vec::<String>::new());
+    assert_eq!(job.output_lines("out").len(), records.len() / 6);
     check_all_come_out(job, &records);
 }
 
@@ -383,6 +385,46 @@ fn what_goes_round_for_ever_is_there_once_after_a_crash() {
         running.kill();
     }
     check_all_come_out(job, &records);
+}
+
+#[test]
+fn a_loop_that_never_ends_does_not_keep_input_out() {
+    let (job, _) = endless();
+    // More than sources may have under way.
+    let many: String = (0..20_000).map(|id| format!("{{\"id\":{id},\"k\":\"k{id}\",\"n\":-1}}\n")).collect();
+    job.write("records.jsonl", many);
+    let manifest = std::fs::read_to_string(job.path("job.toml")).unwrap();
+    let beside = [
+        source("others"),
+        operator("beside", "\"others\"", "beside", "mode = \"echo\"", ""),
+        // Seen as it is written, since no epoch ends here.
+        sink("late", "\"beside\"", "delivery = \"at-least-once\""),
+    ];
+    job.write_manifest(&(manifest.replace("\"30ms\"", "\"60s\"") + &beside.concat()));
+    job.write("others.jsonl", "{\"k\":\"a\"}\n".repeat(20_000));
+    let (mut running, start) = (job.start(), Instant::now());
+    while job.output_lines("late").len() < 20_000 {
+        assert!(running.is_running() && start.elapsed() < WAIT_MAX, "{} records", job.output_lines("late").len());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    running.signal(Signal::TERM);
+    running.wait().succeeded();
+}
+
+#[test]
+fn a_loop_that_grows_for_ever_ends_the_job_with_the_reason() {
+    let manifest = [
+        head(1, "60s", ""),
+        "[sources.records]\nkind = \"file\"\npath = \"records.txt\"\nformat = \"lines\"\nkey = \".\"\n".to_owned(),
+        "[operators.flood]\ncomponent = \"{guest:misbehaving}\"\ninputs = [\"records\"]\nfeedback = [\"flood\"]\n"
+            .to_owned(),
+        "config = { mode = \"flood\" }\nbatch = 1\n".to_owned(),
+        sink("out", "", "")
+            .replace("inputs = []", "inputs = [\"flood\"]")
+            .replace("\"files\"\npath = \"out\"", "\"blackhole\""),
+    ];
+    let job = Job::new(&manifest.concat()).input("records.txt", "x".repeat(20_000));
+    job.run().failed(1, &["what goes round by loops", "more than the 268435456 that an epoch may carry over"]);
 }
 
 /// Kills a job at random moments, then runs it to its end. After each kill, `check` looks at what is committed.

@@ -126,6 +126,7 @@ impl Coordinator {
                     self.flow.settle(since.elapsed());
                 }
             }
+            self.check_loops()?;
             if self.splits.have_ended() && !self.flow.has_input_ended() {
                 self.end_input();
             }
@@ -164,10 +165,10 @@ impl Coordinator {
         self.tell(|| Message::Hurry);
     }
 
-    /// What loops carry over is held in memory and written with every epoch: it has a limit.
-    fn check_carried(&self) -> Result<(), JobError> {
-        match self.flow.carried() {
-            (_, bytes) if bytes > self.carried_bytes_max => {
+    /// What goes round by loops is held in memory, and carried over by the next epoch: it has a limit, and may reach it long before the epoch ends.
+    fn check_loops(&self) -> Result<(), JobError> {
+        match self.flow.looped_bytes() {
+            bytes if bytes > self.carried_bytes_max => {
                 Err(JobError::CarriedOver { bytes, bytes_max: self.carried_bytes_max })
             }
             _ => Ok(()),
@@ -265,7 +266,7 @@ impl Coordinator {
             () = events.stop.overdue() => return Ok(false),
         }
         let drained = start.elapsed();
-        self.check_carried()?;
+        self.check_loops()?;
         self.splits.since_seal().store(0, Ordering::Relaxed);
         self.moved_at_seal = self.flow.moved();
         let epoch = self.epoch + 1;

@@ -120,11 +120,11 @@ pub enum JobError {
     Memory(MemoryUse),
     /// Loops have more under way than an epoch may carry over.
     #[error(
-        "what came by loops (`feedback`, `send`, outcomes) and waits for the next epoch takes {bytes} bytes, more than the {bytes_max} that an epoch may carry over; \
+        "what goes round by loops (`feedback`, `send`, outcomes) takes {bytes} bytes, more than the {bytes_max} that an epoch may carry over; \
          a function that sends more than it receives, for ever, cannot come to an end"
     )]
     CarriedOver {
-        /// The bytes that wait.
+        /// Their bytes.
         bytes: u64,
         /// The most that may.
         bytes_max: u64,

@@ -258,6 +258,12 @@ impl Flow {
         (state.carried, state.carried_bytes)
     }
 
+    /// The bytes of what came by loops: in flight or carried over.
+    pub fn looped_bytes(&self) -> u64 {
+        let state = self.state.lock();
+        state.looped.bytes + state.carried_bytes
+    }
+
     /// Whether no batch is in flight beside `own`: then nothing can come for which waiting would make sense.
     pub fn is_alone(&self, own: usize) -> bool {
         self.state.lock().batches <= own as u64
