@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::dice::Dice;
-use super::key;
 use super::moving::{OUTCOMES, PING_PONG, TRANSFERS, balls, transfers};
-use super::world::{Input, Moment, Settings, Shape, simulate};
+use super::world::{Input, Moment, Settings, Shape};
+use super::{key, run};
 use crate::job::JobError;
 
 type CrashWhen = Option<fn(&Moment) -> bool>;
@@ -17,7 +17,7 @@ const SEEDS: u64 = 40;
 fn crash_at(shape: &Shape, input: fn(&mut Dice) -> Input, settings: Settings) -> usize {
     let settings = Settings { troubles_max: 0, ..settings };
     let crashes = |seed: u64| {
-        let result = simulate(shape, input(&mut Dice::new(!seed)), seed, settings);
+        let result = run(shape, input(&mut Dice::new(!seed)), seed, settings);
         let outcome = result.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         assert_eq!(outcome.starts, 1 + outcome.crashed_at.len(), "seed {seed}");
         outcome.crashed_at.len()
@@ -51,7 +51,7 @@ fn one_place(_: &mut Dice) -> Input {
 #[test]
 fn the_record_of_a_pending_outcome_is_never_overwritten_by_a_later_one() {
     for seed in 0..SEEDS {
-        simulate(&OUTCOMES, one_place(&mut Dice::new(seed)), seed, Settings::default())
+        run(&OUTCOMES, one_place(&mut Dice::new(seed)), seed, Settings::default())
             .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
     }
 }
@@ -62,7 +62,7 @@ fn more_carried_over_than_its_limit_is_a_named_error_and_at_the_limit_there_is_p
     for seed in 0..SEEDS {
         let run = |carried_bytes_max| {
             let settings = Settings { carried_bytes_max, troubles_max: 0, ..Settings::default() };
-            simulate(&PING_PONG, balls(&mut Dice::new(!seed)), seed, settings)
+            run(&PING_PONG, balls(&mut Dice::new(!seed)), seed, settings)
         };
         // The least limit with which the job ends: what it carries over at most. The steps are the same up to the refusal.
         let (mut limit, mut most) = (0, 0);
@@ -91,7 +91,7 @@ fn a_start_behind_an_epoch_that_carries_more_than_the_limit_is_now_makes_progres
     let mut crashes = 0;
     for seed in 0..SEEDS {
         let settings = Settings { crash_when, troubles_max: 0, lowered_limit: Some(20), ..Settings::default() };
-        let outcome = simulate(&PING_PONG, balls(&mut Dice::new(!seed)), seed, settings);
+        let outcome = run(&PING_PONG, balls(&mut Dice::new(!seed)), seed, settings);
         let outcome = outcome.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         crashes += outcome.crashed_at.len();
     }

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use super::dice::Dice;
 use super::isolated::NEVER_BELOW_ZERO;
-use super::key;
 use super::moving::TRANSFERS;
-use super::world::{Input, Settings, Shape, simulate};
+use super::world::{Input, Settings, Shape};
+use super::{key, run};
 
 const KEYS: usize = 1_000;
 const RECORDS: usize = 1_500;
@@ -44,8 +44,7 @@ fn transfers(dice: &mut Dice, mut draw: impl FnMut(&mut Dice) -> usize) -> Input
 fn check(shape: &Shape, input: impl Fn(&mut Dice) -> Input) {
     for seed in 0..SEEDS {
         let settings = Settings { seals_once_in: 200, ..Settings::default() };
-        simulate(shape, input(&mut Dice::new(!seed)), seed, settings)
-            .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        run(shape, input(&mut Dice::new(!seed)), seed, settings).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
     }
 }
 

@@ -145,6 +145,10 @@ pub(super) struct Outcome {
     pub(super) crashed_at: Vec<Moment>,
     /// How many starts there were.
     pub(super) starts: usize,
+    /// How many steps they took.
+    pub(super) steps: usize,
+    /// What readers see in the end.
+    pub(super) output: Vec<Record>,
 }
 
 /// How an attempt came to its end.
@@ -330,12 +334,14 @@ impl World<'_> {
             seals_once_in: lowered.map_or(self.settings.seals_once_in, |_| usize::MAX),
             crash_when: self.settings.crash_when.filter(|_| self.outcome.crashed_at.is_empty()),
             crashed_at: &mut self.outcome.crashed_at,
+            steps: &mut self.outcome.steps,
             carried_bytes: 0,
         };
         let end = actors.drive(&mut coordinator, &mut events, may_stop)?;
         if end == End::InputEnded {
             let tables = Tables { directory: &actors.directory, consistency: Consistency::Committed };
-            (self.shape.at_end)(&tables, &self.input, &self.output.lock().published());
+            self.outcome.output = self.output.lock().published();
+            (self.shape.at_end)(&tables, &self.input, &self.outcome.output);
         }
         Ok(end)
     }
@@ -421,6 +427,7 @@ struct Actors<'a> {
     seals_once_in: usize,
     crash_when: Option<fn(&Moment) -> bool>,
     crashed_at: &'a mut Vec<Moment>,
+    steps: &'a mut usize,
     /// What the last committed epoch carries over, in bytes.
     carried_bytes: u64,
 }
@@ -494,6 +501,7 @@ impl Actors<'_> {
 
     /// One step of somebody who has something to do.
     fn step(&mut self) -> Result<Step, JobError> {
+        *self.steps += 1;
         if let Some(left) = &mut self.crash_in {
             if *left == 0 {
                 return Ok(Step::Crash);
