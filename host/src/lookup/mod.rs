@@ -70,7 +70,7 @@ pub enum LookupError {
     },
     /// The epoch asked for cannot be read.
     #[error(
-        "read the state as of epoch {asked}: only epochs {oldest} to {newest} can be read; `checkpoint.retained` says how many are kept"
+        "read the state as of epoch {asked}: only epochs {oldest} to {newest} can be read; `checkpoint.retained` and `checkpoint.retained-bytes` say how many are kept"
     )]
     Gone {
         /// The epoch asked for.

@@ -226,10 +226,11 @@ impl Flow {
         }
     }
 
-    /// Whether a batch in flight that came by a loop may be begun now. If not it is carried over from here on, off the count of what is in flight.
-    pub fn begin_looped(&self, records: u64, bytes: u64) -> bool {
+    /// Whether a batch in flight that came by a loop may be begun now. If not it is carried over from here on, off the count of what is in flight. `is_behind`
+    /// says whether its task carries something over already: admission may open between two looks at it, and nothing may overtake what came first.
+    pub fn begin_looped(&self, records: u64, bytes: u64, is_behind: bool) -> bool {
         let mut state = self.state.lock();
-        if state.open {
+        if state.open && !is_behind {
             return true;
         }
         state.carried += 1;
@@ -415,9 +416,9 @@ mod tests {
         let flow = Flow::default();
         flow.open();
         flow.add(Way::Loop, 3, 30);
-        assert!(flow.begin_looped(3, 30));
+        assert!(flow.begin_looped(3, 30, false));
         flow.close();
-        assert!(!flow.begin_looped(3, 30));
+        assert!(!flow.begin_looped(3, 30, false));
         assert!(flow.is_idle());
         assert_eq!(flow.carried(), (1, 30));
         assert!(!flow.begin_carried(3, 30));
@@ -439,6 +440,19 @@ mod tests {
         flow.state.lock().done_records = 100;
         flow.settle(Duration::from_millis(100));
         assert_eq!(credit(), CREDIT_RECORDS_MIN);
+    }
+
+    #[test]
+    fn what_came_by_a_loop_does_not_overtake_what_is_carried_over() {
+        let flow = Flow::default();
+        flow.add(Way::Loop, 1, 10);
+        flow.add(Way::Loop, 2, 20);
+        assert!(!flow.begin_looped(1, 10, false));
+        flow.open();
+        assert!(!flow.begin_looped(2, 20, true));
+        assert_eq!((flow.carried(), flow.is_idle()), ((2, 30), true));
+        assert!(flow.begin_carried(1, 10) && flow.begin_carried(2, 20));
+        assert_eq!(flow.carried(), (0, 0));
     }
 
     #[test]
@@ -477,7 +491,7 @@ mod tests {
             })
         };
         flow.add(Way::Loop, 3, 30);
-        assert!(!flow.begin_looped(3, 30));
+        assert!(!flow.begin_looped(3, 30, false));
         assert!(flow.is_idle() && !is_done());
         flow.open();
         assert!(flow.begin_carried(3, 30));

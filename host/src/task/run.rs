@@ -126,10 +126,14 @@ impl<F: Callable> Task<F> {
                     let _ = reply.send(TaskSeal { deltas: self.tables.seal(), carried });
                 }
                 Message::Records(batch) => self.work_on_gathered(batch, false).await?,
-                Message::Looped(batch) if self.flow.begin_looped(batch.len() as u64, batch.byte_len() as u64) => {
+                Message::Looped(batch) if self.may_begin(&batch) => {
                     self.work_on_gathered(Arc::unwrap_or_clone(batch), true).await?;
                 }
-                Message::Looped(batch) => self.carried.push_back(batch),
+                Message::Looped(batch) => {
+                    self.carried.push_back(batch);
+                    // Admission may have opened since, and whoever opened it have seen nothing to wake this task for.
+                    self.work_on_carried().await?;
+                }
                 Message::Updates(sent) => {
                     let (records, bytes) = others::size_of_updates(&sent.updates);
                     self.take_updates(*sent)?;
@@ -144,6 +148,11 @@ impl<F: Callable> Task<F> {
             }
         }
         Ok(())
+    }
+
+    /// Whether what came by a loop may be begun now.
+    fn may_begin(&self, batch: &Batch) -> bool {
+        self.flow.begin_looped(batch.len() as u64, batch.byte_len() as u64, !self.carried.is_empty())
     }
 
     /// Begins what is carried over, as long as no drain is under way.
@@ -210,7 +219,7 @@ impl<F: Callable> Task<F> {
                     batch.extend_from(&more, 0..more.len());
                 }
                 Message::Looped(more) if looped && self.fit_together(&batch, &more) => {
-                    if !self.flow.begin_looped(more.len() as u64, more.byte_len() as u64) {
+                    if !self.may_begin(&more) {
                         self.carried.push_back(more);
                         break;
                     }

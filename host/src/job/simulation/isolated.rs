@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::dice::Dice;
 use super::ends::Record;
+use super::moving::accounts;
 use super::native::{Call, Native};
 use super::world::{Input, Shape};
 use super::{check, key, parsed, words};
@@ -51,8 +52,8 @@ pub(super) const NEVER_BELOW_ZERO: Shape = Shape {
         };
         vec![("move", Native::new(&["balances"], &["accounts"], &[], transfer, dice.split()))]
     },
-    at_commit: |tables, _| {
-        let balances: Vec<i64> = (0..ACCOUNTS).map(|account| tables.number("move.balances", &key(account))).collect();
+    at_commit: |tables, input| {
+        let balances = tables.numbers("move.balances", &accounts(input));
         assert_eq!(balances.iter().sum::<i64>(), 0, "{balances:?}");
         assert!(balances.iter().all(|balance| balance + AT_FIRST >= 0), "{balances:?}");
     },

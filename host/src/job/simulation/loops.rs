@@ -9,7 +9,7 @@ use super::{check, key};
 
 const NODES: usize = 20;
 
-const COMPONENTS: Shape = Shape {
+pub(super) const COMPONENTS: Shape = Shape {
     manifest: r#"
         [job]
         name = "components"
@@ -61,15 +61,17 @@ fn on_record(call: &mut Call<'_>, node: &[u8], value: &[u8]) {
         neighbours.insert(other.to_vec());
         call.put(1, node, &neighbours.iter().map(Vec::as_slice).collect::<Vec<_>>().join(&b' '));
         call.put(0, node, &label);
+        call.emit(0, node, &label);
         call.emit(1, other, &[b"l", label.as_slice()].concat());
     } else if other < label.as_slice() || known.is_none() {
         let least = other.min(label.as_slice());
         call.put(0, node, least);
+        call.emit(0, node, least);
         neighbours.iter().for_each(|neighbour| call.emit(1, neighbour, &[b"l", least].concat()));
     }
 }
 
-fn edges(dice: &mut Dice) -> Input {
+pub(super) fn edges(dice: &mut Dice) -> Input {
     let pairs: Vec<(Vec<u8>, Vec<u8>)> = (0..16).map(|_| (key(dice.below(NODES)), key(dice.below(NODES)))).collect();
     let both = pairs.iter().flat_map(|(from, to)| [(from, to), (to, from)]);
     let records = both.map(|(from, to)| (from.clone(), [b"e", to.as_slice()].concat()));

@@ -3,7 +3,7 @@
 //! The tasks, mailboxes, routers, tables, rounds, the flow, the epoch log, the commit and the coordinator's seal are those of a job. Threads are not: a
 //! task is polled, a source reads, a sink takes a message, an epoch is committed when chance says so, one at a time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -89,10 +89,66 @@ impl Tables<'_> {
         values
     }
 
+    /// Numbers, 0 where there are none, at one moment.
+    pub(super) fn numbers(&self, table: &str, keys: &BTreeSet<Vec<u8>>) -> Vec<i64> {
+        let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+        let number = |value: Vec<u8>| i64::from_le_bytes(value.try_into().expect("eight bytes"));
+        self.get_many(table, &keys).into_iter().map(|value| value.map_or(0, number)).collect()
+    }
+
     /// A number, 0 where there is none.
     pub(super) fn number(&self, table: &str, key: &[u8]) -> i64 {
         self.get(table, key).map_or(0, |value| i64::from_le_bytes(value.try_into().expect("eight bytes")))
     }
+}
+
+/// What differs from one simulation to another beside its seed.
+#[derive(Clone, Copy)]
+pub(super) struct Settings {
+    /// A step asks for a seal once in so many times.
+    pub(super) seals_once_in: usize,
+    /// The most bytes that may be carried over from one epoch to the next.
+    pub(super) carried_bytes_max: u64,
+    /// The limit of the starts behind the first, whose seals come when there is less to carry over.
+    pub(super) lowered_limit: Option<u64>,
+    /// How many starts may end early, by chance.
+    pub(super) troubles_max: usize,
+    /// The first start crashes when this is so.
+    pub(super) crash_when: Option<fn(&Moment) -> bool>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            seals_once_in: SEALS_ONCE_IN,
+            carried_bytes_max: CARRIED_BYTES_MAX,
+            lowered_limit: None,
+            troubles_max: 4,
+            crash_when: None,
+        }
+    }
+}
+
+/// What is looked at to crash at a chosen moment.
+#[derive(Debug, Default)]
+pub(super) struct Moment {
+    /// What the last committed epoch carries over, in bytes.
+    pub(super) carried_bytes: u64,
+    /// Whether some tasks have handed over to a seal, and others have not.
+    pub(super) is_half_sealed: bool,
+}
+
+/// What a simulation came to.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    /// The moments at which [`Settings::crash_when`] has held.
+    pub(super) crashed_at: Vec<Moment>,
+    /// How many starts there were.
+    pub(super) starts: usize,
+    /// How many steps they took.
+    pub(super) steps: usize,
+    /// What readers see in the end.
+    pub(super) output: Vec<Record>,
 }
 
 /// How an attempt came to its end.
@@ -116,19 +172,37 @@ pub(super) struct World<'a> {
     committed: Epoch,
     /// How many starts may still end early.
     troubles: usize,
+    settings: Settings,
+    outcome: Outcome,
 }
 
 /// Runs `shape` with `input`, by `seed`, to its end.
-pub(super) fn simulate(shape: &Shape, input: Input, seed: u64) {
+///
+/// # Errors
+/// What the job fails with.
+pub(super) fn simulate(shape: &Shape, input: Input, seed: u64, settings: Settings) -> Result<Outcome, JobError> {
     let loaded = load_text("job.toml", "/job".into(), shape.manifest, &[]).expect("the manifest is right");
     let (graph, _) = crate::graph::check(&loaded.manifest, loaded.directory()).expect("the manifest is right");
     let mut dice = Dice::new(seed);
-    let troubles = dice.below(5);
+    let troubles = dice.below(settings.troubles_max + 1);
     let (disk, output) = (CrashDisk::new(), Arc::default());
-    let mut world = World { shape, loaded, graph, input, dice, disk, output, committed: 0, troubles };
+    let mut world = World {
+        shape,
+        loaded,
+        graph,
+        input,
+        dice,
+        disk,
+        output,
+        committed: 0,
+        troubles,
+        settings,
+        outcome: Outcome::default(),
+    };
     loop {
-        match world.attempt() {
-            End::InputEnded => break,
+        world.outcome.starts += 1;
+        match world.attempt()? {
+            End::InputEnded => return Ok(world.outcome),
             End::Stopped => {}
             End::Crashed => {
                 let unsynced = match world.dice.below(4) {
@@ -144,7 +218,7 @@ pub(super) fn simulate(shape: &Shape, input: Input, seed: u64) {
 
 impl World<'_> {
     /// One start of the job, from the last committed epoch to its end or to a crash.
-    fn attempt(&mut self) -> End {
+    fn attempt(&mut self) -> Result<End, JobError> {
         let may_fail = self.troubles > 0;
         self.troubles -= usize::from(may_fail);
         let crash_in = (may_fail && !self.dice.once_in(3)).then(|| self.dice.below(STEPS_TO_CRASH));
@@ -152,9 +226,8 @@ impl World<'_> {
             self.disk.stop_after(self.dice.below(DISK_STEPS_TO_CRASH) as u64);
         }
         match self.run(may_fail, crash_in) {
-            Ok(end) => end,
-            Err(_) if self.disk.is_stopped() => End::Crashed,
-            Err(error) => panic!("{error}"),
+            Err(_) if self.disk.is_stopped() => Ok(End::Crashed),
+            result => result,
         }
     }
 
@@ -215,11 +288,13 @@ impl World<'_> {
         let (_ended, input_ended) = unbounded_channel();
         let (_stop, stop) = oneshot::channel();
         let stop = Stop::new(stop, Duration::MAX, Arc::clone(&flow));
+        let lowered = self.settings.lowered_limit.filter(|_| self.outcome.starts > 1);
+        let limit = lowered.unwrap_or(self.settings.carried_bytes_max);
         let mut coordinator = Coordinator {
             attempt: opened.attempt,
             epoch,
             rule: SealRule { interval: Duration::MAX, records: None },
-            carried_bytes_max: CARRIED_BYTES_MAX,
+            carried_bytes_max: limit,
             flow: Arc::clone(&flow),
             splits: Arc::clone(&splits),
             sources,
@@ -255,11 +330,18 @@ impl World<'_> {
             input: &self.input,
             committed: &mut self.committed,
             crash_in,
+            // Under a lowered limit only the last seal is sure to have nothing to carry over.
+            seals_once_in: lowered.map_or(self.settings.seals_once_in, |_| usize::MAX),
+            crash_when: self.settings.crash_when.filter(|_| self.outcome.crashed_at.is_empty()),
+            crashed_at: &mut self.outcome.crashed_at,
+            steps: &mut self.outcome.steps,
+            carried_bytes: 0,
         };
         let end = actors.drive(&mut coordinator, &mut events, may_stop)?;
         if end == End::InputEnded {
             let tables = Tables { directory: &actors.directory, consistency: Consistency::Committed };
-            (self.shape.at_end)(&tables, &self.input, &self.output.lock().published());
+            self.outcome.output = self.output.lock().published();
+            (self.shape.at_end)(&tables, &self.input, &self.outcome.output);
         }
         Ok(end)
     }
@@ -342,6 +424,12 @@ struct Actors<'a> {
     input: &'a Input,
     committed: &'a mut Epoch,
     crash_in: Option<usize>,
+    seals_once_in: usize,
+    crash_when: Option<fn(&Moment) -> bool>,
+    crashed_at: &'a mut Vec<Moment>,
+    steps: &'a mut usize,
+    /// What the last committed epoch carries over, in bytes.
+    carried_bytes: u64,
 }
 
 /// What a step came to.
@@ -379,7 +467,7 @@ impl Actors<'_> {
                 return Ok(if crashed { End::Crashed } else { end });
             }
             let is_needed = self.flow.moved() > coordinator.moved_at_seal;
-            if is_needed && coordinator.pending == 0 && self.dice.once_in(SEALS_ONCE_IN) {
+            if is_needed && coordinator.pending == 0 && self.dice.once_in(self.seals_once_in) {
                 if self.until(coordinator.seal(events, false))?.is_none() {
                     return Ok(End::Crashed);
                 }
@@ -413,11 +501,19 @@ impl Actors<'_> {
 
     /// One step of somebody who has something to do.
     fn step(&mut self) -> Result<Step, JobError> {
+        *self.steps += 1;
         if let Some(left) = &mut self.crash_in {
             if *left == 0 {
                 return Ok(Step::Crash);
             }
             *left -= 1;
+        }
+        if let Some(crash_when) = self.crash_when {
+            let moment = self.moment();
+            if crash_when(&moment) {
+                self.crashed_at.push(moment);
+                return Ok(Step::Crash);
+            }
         }
         let first = self.dice.below(10);
         for turn in 0..4 {
@@ -432,6 +528,13 @@ impl Actors<'_> {
             }
         }
         Ok(Step::NothingToDo)
+    }
+
+    fn moment(&self) -> Moment {
+        let epochs =
+            || self.directory.tables().into_iter().flat_map(|table| self.directory.operator(table.id).tasks.iter());
+        let epochs = epochs().map(|task| task.epoch()).collect::<BTreeSet<Epoch>>();
+        Moment { carried_bytes: self.carried_bytes, is_half_sealed: epochs.len() > 1 }
     }
 
     fn poll_task(&mut self) -> bool {
@@ -467,9 +570,11 @@ impl Actors<'_> {
 
     fn commit(&mut self) -> Result<bool, JobError> {
         let Ok(sealed) = self.sealed.try_recv() else { return Ok(false) };
+        let carried_bytes = sealed.entry.carried.iter().map(|carried| carried.batch.byte_len() as u64).sum();
         let committed = commit(&mut self.committer, &self.sinks, sealed)?;
-        *self.committed = committed.epoch;
-        for epoch in self.directory.readable() {
+        (*self.committed, self.carried_bytes) = (committed.epoch, carried_bytes);
+        let readable = self.directory.readable();
+        for epoch in BTreeSet::from([*readable.start(), *readable.end()]) {
             let tables = Tables { directory: &self.directory, consistency: Consistency::AsOf(epoch) };
             (self.shape.at_commit)(&tables, self.input);
         }
