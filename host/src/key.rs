@@ -43,6 +43,16 @@ mod tests {
     }
 
     #[test]
+    fn hashes_that_would_be_negative_as_signed_numbers_spread_over_all_partitions() {
+        for partitions in [1, 3, 7, 128, u16::MAX] {
+            let hashes = (0..20_000u32).map(|id| KeyHash::of(&id.to_le_bytes())).filter(|hash| hash.0 >> 63 == 1);
+            let owners: std::collections::BTreeSet<Partition> = hashes.map(|hash| hash.partition(partitions)).collect();
+            assert!(owners.iter().all(|owner| owner.0 < partitions));
+            assert!(partitions == u16::MAX || owners.len() == usize::from(partitions), "{partitions}");
+        }
+    }
+
+    #[test]
     fn ids_that_are_multiples_of_a_hundred_spread() {
         let partitions = 64;
         let mut counts = vec![0u32; usize::from(partitions)];

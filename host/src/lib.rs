@@ -19,4 +19,5 @@ pub mod plugin;
 pub mod connector;
 pub mod task;
 pub mod job;
+pub mod admin;
 pub mod cli;

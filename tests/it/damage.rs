@@ -299,7 +299,8 @@ fn a_second_process_is_refused_and_the_first_goes_on() {
     let mut running = job.start();
     wait_until("the third part is published", &mut running, || job.output_lines("out").len() as u64 == 3 * PART);
     job.command(["run", "job.toml"]).failed(3, &["state", "the job is running in another process; stop it first"]);
-    job.command(["state", "tables", "job.toml"]).failed(3, &["the job is running in another process"]);
+    let asked = job.command(["state", "tables", "job.toml"]).succeeded();
+    assert!(asked.stdout.contains("count/counts"), "the running job is asked: {}", asked.stdout);
     running.signal(Signal::TERM);
     running.wait().succeeded();
     job.write_manifest(MANIFEST);

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::hash::{BuildHasher, RandomState};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -61,6 +62,14 @@ pub fn output_files(folder: &Path) -> Vec<PathBuf> {
 /// What a files sink has made visible: its files, one after another in the order of their names.
 pub fn output(folder: &Path) -> Vec<u8> {
     output_files(folder).iter().flat_map(|file| std::fs::read(file).expect("output can be read")).collect()
+}
+
+/// A seed that differs from run to run. It is printed, and `WASMILL_TEST_SEED` sets it.
+pub fn seed() -> u64 {
+    let seed = std::env::var("WASMILL_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = seed.unwrap_or_else(|| RandomState::new().hash_one(0));
+    println!("WASMILL_TEST_SEED={seed}");
+    seed
 }
 
 /// A deterministic sequence of numbers from a seed: SplitMix64 (Steele, Lea and Flood, 2014).

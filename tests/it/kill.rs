@@ -6,7 +6,6 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::hash::{BuildHasher, RandomState};
 use std::io::Write;
 use std::time::{Duration, Instant};
 
@@ -14,7 +13,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::harness::{Dice, Job, Running};
+use crate::harness::{Dice, Job, Running, seed};
 
 const KILLS: u32 = 20;
 /// Records at the beginning, over all files.
@@ -71,9 +70,7 @@ impl Input {
 
 /// Kills the job [`KILLS`] times at random moments, then runs it to its end.
 fn run_killed(job: &Job, files: usize) -> Input {
-    let seed = std::env::var("WASMILL_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed = seed.unwrap_or_else(|| RandomState::new().hash_one(0));
-    println!("WASMILL_TEST_SEED={seed}");
+    let seed = seed();
     let mut dice = Dice(seed);
     let mut input = Input::new(job, files, seed);
     let (mut kills, mut interrupted) = (0, 0);
@@ -101,7 +98,7 @@ fn run_killed(job: &Job, files: usize) -> Input {
 }
 
 /// Lets one life go on until a random moment. Whether it was killed; otherwise it has ended by itself.
-fn live_and_die(job: &Job, mut life: Running, dice: &mut Dice) -> bool {
+pub fn live_and_die(job: &Job, mut life: Running, dice: &mut Dice) -> bool {
     let born = Instant::now();
     let before = job.newest_epoch();
     let early = dice.roll(EARLY_ONE_IN) == 0;

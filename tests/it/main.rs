@@ -1,5 +1,6 @@
 //! The integration tests: the built `wasmill` as its users meet it, and the rules that the sources keep.
 
+mod asking;
 mod budget;
 mod cli;
 mod damage;
@@ -13,5 +14,7 @@ mod new_guest;
 mod others;
 mod plain;
 mod readme;
+mod serving;
 mod stop;
+mod tables;
 mod versioned;

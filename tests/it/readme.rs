@@ -1,5 +1,6 @@
-//! What the README shows is what happens: its tutorial, pasted, and its manifest.
+//! What the README and the docs show is what happens: the tutorial, pasted, the manifest, and the excerpts of examples.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::process::Command;
 
@@ -51,4 +52,28 @@ fn the_manifest_of_the_readme_is_a_manifest() {
     let component = format!("operators.count.component={}", guest("misbehaving").display());
     let ended = job.command(["check", "job.toml", "--set", &component]).succeeded();
     assert_eq!(ended.stdout, "job.toml is valid: 1 source, 1 operator, 2 sinks\n");
+}
+
+/// The lines of a text, without what stands around them.
+fn lines(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().map(str::trim).filter(|line| !line.is_empty())
+}
+
+#[test]
+fn what_is_shown_of_the_examples_of_tables_is_in_them() {
+    let read = |path: &str| std::fs::read_to_string(repository().join(path)).unwrap();
+    let examples = ["likes", "enrich", "transfer", "components"];
+    let sources = examples.map(|example| read(&format!("guest-examples/{example}/src/lib.rs"))).concat();
+    let manifests = examples.map(|example| read(&format!("guest-examples/{example}/job.toml"))).concat();
+    let all = sources + &manifests + &read("guest-examples/transfer/serializable.toml");
+    let all: HashSet<&str> = lines(&all).collect();
+    let docs = read("docs/tables.md");
+    for block in docs.split("```").skip(1).step_by(2) {
+        let (language, excerpt) = block.split_once('\n').expect("behind a fence stands the language");
+        // The paths of components are shortened, and comments are those of the page.
+        let is_shown = |line: &&str| !line.starts_with("component =") && !line.starts_with("//");
+        for line in lines(excerpt).filter(is_shown) {
+            assert!(all.contains(line), "`{line}` ({language}) is in no example");
+        }
+    }
 }

@@ -1,15 +1,18 @@
-//! Runs an example job from the beginning to its end, in a folder of its own, and shows what came out.
+//! Runs an example job from the beginning to its end, in a folder of its own, shows what came out, and checks it where `examples` knows how.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, bail, ensure};
 
+use crate::examples::{EXAMPLES, Example, Inputs, Ran};
 use crate::guests;
 use crate::results::{View, show, show_last_lines};
 use crate::workspace::{Profile, Workspace};
 
 const DEFAULT: &str = "flight-delays";
+/// The manifest of an example that has only one.
+const MANIFEST: &str = "job.toml";
 const ROWS: usize = 10;
 
 /// What is shown of an example's result. Of one without a view, the last lines of each sink are shown.
@@ -73,16 +76,32 @@ const VIEWS: [(&str, View); 4] = [
 /// Runs the example that `arguments` name.
 pub fn run(workspace: &Workspace, arguments: &[String]) -> anyhow::Result<()> {
     let (name, profile) = parse(arguments)?;
-    let manifest = workspace.path("guest-examples").join(name).join("job.toml");
-    ensure!(manifest.is_file(), "there is no example `{name}`; there are {}", examples(workspace)?.join(", "));
+    let example = workspace.path("guest-examples").join(name);
+    ensure!(
+        example.join(MANIFEST).is_file(),
+        "there is no example `{name}`; there are {}",
+        examples(workspace)?.join(", ")
+    );
     workspace.build_host(profile)?;
     guests::build(workspace, profile, &["guest-examples"])?;
     let folder = fresh_folder(workspace, name)?;
-    let sinks = file_sinks(&manifest, &folder)?;
-    run_job(workspace, profile, &manifest, &folder, &sinks)?;
-    show_results(name, &sinks)?;
+    let known = EXAMPLES.iter().find(|example| example.name == name);
+    let inputs = known.map_or(Ok(Inputs::new()), |known| make_inputs(known, &folder))?;
+    for manifest in known.map_or(&[MANIFEST][..], |known| known.manifests) {
+        let part = folder.join(manifest.trim_end_matches(".toml"));
+        let demo =
+            Demo { workspace, profile, name, known, manifest: example.join(manifest), folder: part, inputs: &inputs };
+        demo.run()?;
+    }
     println!("\nThe whole output lies in {}", folder.display());
     Ok(())
+}
+
+fn make_inputs(example: &Example, folder: &Path) -> anyhow::Result<Inputs> {
+    let Some(make) = example.make_input else { return Ok(Inputs::new()) };
+    let folder = folder.join("input");
+    std::fs::create_dir(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    make(&folder)
 }
 
 fn parse(arguments: &[String]) -> anyhow::Result<(&str, Profile)> {
@@ -103,7 +122,7 @@ fn parse(arguments: &[String]) -> anyhow::Result<(&str, Profile)> {
 fn examples(workspace: &Workspace) -> anyhow::Result<Vec<String>> {
     let folder = workspace.path("guest-examples");
     let entries = folder.read_dir().with_context(|| format!("cannot read {}", folder.display()))?;
-    let with_job = entries.flatten().filter(|entry| entry.path().join("job.toml").is_file());
+    let with_job = entries.flatten().filter(|entry| entry.path().join(MANIFEST).is_file());
     let mut names = with_job.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect::<Vec<_>>();
     names.sort();
     Ok(names)
@@ -134,21 +153,57 @@ fn file_sinks(manifest: &Path, folder: &Path) -> anyhow::Result<Vec<FileSink>> {
     Ok(sinks.filter(|(_, sink)| writes_files(sink)).map(file_sink).collect())
 }
 
-fn run_job(
-    workspace: &Workspace,
+/// One job of an example.
+struct Demo<'a> {
+    workspace: &'a Workspace,
     profile: Profile,
-    manifest: &Path,
-    folder: &Path,
-    sinks: &[FileSink],
-) -> anyhow::Result<()> {
-    let mut command = Command::new(workspace.wasmill(profile));
-    command.current_dir(workspace.path("")).arg("run").arg(manifest);
-    command.arg("--set").arg(format!("job.state={}", folder.join("state").display()));
-    for sink in sinks {
-        command.arg("--set").arg(format!("sinks.{}.path={}", sink.name, sink.folder.display()));
+    name: &'a str,
+    /// What is known of the example beside its folder.
+    known: Option<&'a Example>,
+    manifest: PathBuf,
+    /// Where the job's state and output go.
+    folder: PathBuf,
+    inputs: &'a Inputs,
+}
+
+impl Demo<'_> {
+    fn run(&self) -> anyhow::Result<()> {
+        std::fs::create_dir(&self.folder).with_context(|| format!("cannot make {}", self.folder.display()))?;
+        let sinks = file_sinks(&self.manifest, &self.folder)?;
+        self.run_job(&sinks)?;
+        show_results(self.name, &sinks)?;
+        let Some(known) = self.known else { return Ok(()) };
+        let scan = || self.wasmill(&["state", "scan"]);
+        println!("\ncheck: {}: ok", (known.check)(&self.ran(&sinks, &scan))?);
+        Ok(())
     }
-    command.arg("--summary").arg(folder.join("summary.json"));
-    crate::workspace::run(&mut command)
+
+    fn run_job(&self, sinks: &[FileSink]) -> anyhow::Result<()> {
+        let mut command = self.wasmill(&["run"]);
+        for (source, path) in self.inputs {
+            command.arg("--set").arg(format!("sources.{source}.path={}", path.display()));
+        }
+        for sink in sinks {
+            command.arg("--set").arg(format!("sinks.{}.path={}", sink.name, sink.folder.display()));
+        }
+        command.arg("--summary").arg(self.folder.join("summary.json"));
+        crate::workspace::run(&mut command)
+    }
+
+    /// A command on the job, in its own state.
+    fn wasmill(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(self.workspace.wasmill(self.profile));
+        command.current_dir(self.workspace.path("")).args(words).arg(&self.manifest);
+        command.arg("--set").arg(format!("job.state={}", self.folder.join("state").display()));
+        command
+    }
+
+    fn ran<'a>(&'a self, sinks: &[FileSink], scan: &'a dyn Fn() -> Command) -> Ran<'a> {
+        let manifest = self.manifest.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let example = self.manifest.parent().unwrap_or(Path::new("")).to_path_buf();
+        let outputs = sinks.iter().map(|sink| (sink.name.clone(), sink.folder.clone())).collect();
+        Ran { manifest, example, inputs: self.inputs, outputs, scan }
+    }
 }
 
 fn show_results(name: &str, sinks: &[FileSink]) -> anyhow::Result<()> {

@@ -3,8 +3,10 @@
 //! It runs cargo and the built `wasmill` as processes and never links the host, so that it compiles in seconds.
 
 mod demo;
+mod examples;
 mod guests;
 mod results;
+mod schema;
 mod workspace;
 
 use std::process::ExitCode;
@@ -15,9 +17,10 @@ use workspace::{Profile, Workspace, run};
 const USAGE: &str = "\
 usage: cargo xtask TASK
 
-  demo [NAME] [--dev]   build everything, run an example job to its end and show its result (default: flight-delays);
-                        with --dev in the development build
+  demo [NAME] [--dev]   build everything, run an example job to its end, show its result and check it where there is a
+                        check (default: flight-delays); with --dev in the development build
   guests                build the example functions
+  capnp [--check]       make the Rust code of the Cap'n Proto schemas; with --check, say whether it is up to date
   test [ARGS]           build everything and run all tests; ARGS go to `cargo test`
   bench [ARGS]          build everything and measure; ARGS go to the benchmarks
 ";
@@ -38,6 +41,7 @@ fn dispatch(arguments: &[String]) -> anyhow::Result<()> {
     match task.as_str() {
         "demo" => demo::run(&workspace, rest),
         "guests" => guests(&workspace, rest),
+        "capnp" => schema::run(&workspace, rest),
         "test" => test(&workspace, rest),
         "bench" => bench(&workspace, rest),
         "help" | "--help" | "-h" => {

@@ -48,7 +48,7 @@ pub fn show_last_lines(folder: &Path, lines: usize) -> anyhow::Result<String> {
 }
 
 /// All files of a sink, one after another in the order of their names.
-fn read(folder: &Path) -> anyhow::Result<String> {
+pub fn read(folder: &Path) -> anyhow::Result<String> {
     let entries = folder.read_dir().with_context(|| format!("cannot read {}", folder.display()))?;
     let is_output = |path: &PathBuf| path.is_file() && !path.file_name().is_some_and(is_hidden);
     let mut files = entries.flatten().map(|entry| entry.path()).filter(is_output).collect::<Vec<_>>();

@@ -15,6 +15,7 @@ mod progress;
 mod run;
 mod schema;
 mod state;
+mod stored;
 
 use std::process::ExitCode;
 
@@ -49,7 +50,7 @@ enum Command {
     New(new::New),
     /// Say what a component is: its world, tables, ports, imports, size.
     Inspect(inspect::InspectArgs),
-    /// Read the committed state of a stopped job.
+    /// Read the state of a job, stopped or running.
     State(state::StateArgs),
     /// Print the JSON Schema of manifests, or the reference made from it.
     Schema(schema::SchemaArgs),

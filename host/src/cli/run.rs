@@ -14,8 +14,9 @@ use super::load::JobArgs;
 use super::log::{self, LogFormat};
 use super::progress::Progress;
 use super::{Failure, print};
+use crate::admin::{self, Facts};
 use crate::job::{self, Ended, JobError, JobOptions, Meters, Outcome, Summary};
-use crate::manifest::{ManifestError, Problem, Severity};
+use crate::manifest::{Loaded, Manifest, ManifestError, Problem, Severity};
 
 /// Arguments of `wasmill run`.
 #[derive(Debug, Args)]
@@ -56,7 +57,8 @@ fn run_logged(arguments: &RunArgs, bars: &MultiProgress) -> Result<(), Failure> 
         let stop =
             stop_on_signals().map_err(|error| Failure::Because(1, format!("cannot watch for signals: {error}")))?;
         let progress = Progress::start(Arc::clone(&meters), bars);
-        let outcome = job::run(&job.loaded, &job.graph, JobOptions { started, meters, stop }).await;
+        let serve = serve(&job.loaded, started, Arc::clone(&meters));
+        let outcome = job::run(&job.loaded, &job.graph, JobOptions { started, meters, stop, serve }).await;
         drop(progress);
         Ok(outcome)
     })?;
@@ -77,6 +79,18 @@ fn run_logged(arguments: &RunArgs, bars: &MultiProgress) -> Result<(), Failure> 
             })
         }
     }
+}
+
+/// How the job lets others ask it, if it does.
+fn serve(loaded: &Loaded, started: Instant, meters: Arc<Meters>) -> Option<job::Serve> {
+    let Manifest { job, admin, .. } = loaded.manifest.clone();
+    let (state, token) = (loaded.resolve(&job.state), admin::read_token(&admin, |file| loaded.resolve(file)));
+    let start = move |directory| {
+        let facts = Facts { job: job.name, started, directory, meters };
+        let serving = token.and_then(|token| admin::start(&admin, token, &state, facts));
+        serving.map(|serving| Box::new(serving) as Box<dyn std::any::Any>).map_err(|error| error.to_string())
+    };
+    loaded.manifest.admin.enabled.then(|| Box::new(start) as job::Serve)
 }
 
 fn told(error: &ManifestError, format: LogFormat) -> Failure {

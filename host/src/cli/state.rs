@@ -1,15 +1,17 @@
-//! `wasmill state tables|get|scan job.toml …`: reads the committed state of a stopped job.
+//! `wasmill state tables|get|scan|watch job.toml …`: reads the state of a job, be it stopped or running.
 
 use clap::{Args, Subcommand};
-use comfy_table::Table;
-use serde::de::IgnoredAny;
+use comfy_table::Table as Shown;
+use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::load::JobArgs;
+use super::stored::{self, State, failed, refusal};
 use super::{Failure, print};
-use crate::job::JobError;
-use crate::state::StateError;
-use crate::state::offline::Reader;
+use crate::admin::{self, render};
+use crate::epoch::Epoch;
+use crate::lookup::Consistency;
 
 /// Arguments of `wasmill state`.
 #[derive(Debug, Args)]
@@ -24,7 +26,9 @@ enum Query {
     Tables {
         #[command(flatten)]
         job: JobArgs,
-        /// Print a JSON array.
+        #[command(flatten)]
+        moment: MomentArgs,
+        /// Print a JSON object.
         #[arg(long)]
         json: bool,
     },
@@ -36,6 +40,8 @@ enum Query {
         table: String,
         /// The key.
         key: String,
+        #[command(flatten)]
+        moment: MomentArgs,
         /// Print a JSON object, also with the key.
         #[arg(long)]
         json: bool,
@@ -46,6 +52,8 @@ enum Query {
         job: JobArgs,
         /// `OPERATOR/TABLE`, or only the operator where it has one table.
         table: String,
+        #[command(flatten)]
+        moment: MomentArgs,
         /// Only keys that begin with this.
         #[arg(long, default_value = "")]
         prefix: String,
@@ -59,153 +67,141 @@ enum Query {
         #[arg(long)]
         json: bool,
     },
+    /// The value of one key of a running job, and then each committed epoch in which it changes, until the job ends.
+    Watch {
+        #[command(flatten)]
+        job: JobArgs,
+        /// `OPERATOR/TABLE`, or only the operator where it has one table.
+        table: String,
+        /// The key.
+        key: String,
+        /// End after this many values.
+        #[arg(long)]
+        limit: Option<u64>,
+        /// Print a JSON object a line.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Refused: state is changed by the job alone.
+    #[command(hide = true, aliases = ["set", "delete", "update"])]
+    Put {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        _arguments: Vec<String>,
+    },
+}
+
+/// As of when the state is shown.
+#[derive(Debug, Args)]
+struct MomentArgs {
+    /// Of a running job: `committed` for the last committed epoch, `live` for what it has reached, `as-of:EPOCH` for a retained epoch.
+    #[arg(long, default_value_t = Consistency::Committed)]
+    consistency: Consistency,
 }
 
 pub(super) fn run(arguments: &StateArgs) -> Result<(), Failure> {
     match &arguments.query {
-        Query::Tables { job, json } => tables(&open(job)?, *json),
-        Query::Get { job, table, key, json } => get(&open(job)?, table, key, *json),
-        Query::Scan { job, table, prefix, from, limit, json } => {
-            scan(&open(job)?, table, prefix, from.as_deref(), *limit, *json)
+        Query::Tables { job, moment, json } => tables(&State::open(job)?, moment.consistency, *json),
+        Query::Get { job, table, key, moment, json } => get(&State::open(job)?, table, key, moment.consistency, *json),
+        Query::Scan { job, table, moment, prefix, from, limit, json } => {
+            let state = State::open(job)?;
+            let table = table_name(&state, table)?;
+            let from = from.as_deref().map(str::as_bytes);
+            print_entries(state.scan(&table, prefix.as_bytes(), from, *limit, moment.consistency)?, *json)
         }
+        Query::Watch { job, table, key, limit, json } => watch(&State::open(job)?, table, key, *limit, *json),
+        Query::Put { .. } => Err(Failure::usage(admin::READ_ONLY)),
     }
 }
 
-fn open(job: &JobArgs) -> Result<Reader, Failure> {
-    let job = super::load_job(job)?;
-    let directory = job.loaded.resolve(&job.loaded.manifest.job.state);
-    Reader::open(&directory).map_err(failed)
-}
-
-fn failed(error: StateError) -> Failure {
-    let message = format!("cannot read the state: {error}");
-    Failure::Because(JobError::from(error).exit_code(), message)
-}
-
-fn tables(reader: &Reader, as_json: bool) -> Result<(), Failure> {
-    let tables = reader.tables().map_err(failed)?;
+fn tables(state: &State, consistency: Consistency, as_json: bool) -> Result<(), Failure> {
+    let (epoch, tables) = state.tables(consistency)?;
     if as_json {
         let tables: Vec<Value> = tables
             .iter()
-            .map(|table| json!({ "name": &*table.name, "keys": table.keys, "schema_versions": table.schema_versions }))
+            .map(|table| json!({ "name": table.name, "keys": table.keys, "schema_versions": table.schema_versions }))
             .collect();
-        return print(&format!("{:#}\n", json!({ "epoch": reader.epoch(), "tables": tables })));
+        return print(&format!("{:#}\n", json!({ "epoch": epoch, "tables": tables })));
     }
-    let mut shown = Table::new();
+    let mut shown = Shown::new();
     shown.load_style(comfy_table::presets::UTF8_BORDERS_ONLY).set_header(["table", "keys", "schema versions"]);
     for table in &tables {
         let versions: Vec<String> = table.schema_versions.iter().map(u32::to_string).collect();
-        shown.add_row([table.name.to_string(), table.keys.to_string(), versions.join(", ")]);
+        let keys = table.keys.map_or_else(|| "not counted".to_owned(), |keys| keys.to_string());
+        shown.add_row([table.name.clone(), keys, versions.join(", ")]);
     }
-    print(&format!("{shown}\nas of epoch {}\n", reader.epoch()))
+    print(&format!("{shown}\n{}\n", as_of(epoch)))
+}
+
+/// As of when something was read, for people.
+fn as_of(epoch: Option<Epoch>) -> String {
+    epoch.map_or_else(|| "at present".to_owned(), |epoch| format!("as of epoch {epoch}"))
 }
 
 /// The table's full name: an operator alone stands for its only table.
-fn table_name(reader: &Reader, name: &str) -> Result<String, Failure> {
-    let tables = reader.tables().map_err(failed)?;
-    let names: Vec<&str> = tables.iter().map(|table| &*table.name).collect();
-    if names.contains(&name) {
+fn table_name(state: &State, name: &str) -> Result<String, Failure> {
+    let names = state.names()?;
+    if names.iter().any(|full| full == name) {
         return Ok(name.to_owned());
     }
-    let of_operator: Vec<&&str> = names.iter().filter(|full| full.split('/').next() == Some(name)).collect();
+    let of_operator: Vec<&String> = names.iter().filter(|full| full.split('/').next() == Some(name)).collect();
     match of_operator.as_slice() {
-        [only] => Ok((**only).to_owned()),
+        [only] => Ok((*only).clone()),
         _ => Err(Failure::usage(format!("no table `{name}`; there are: {}", names.join(", ")))),
     }
 }
 
-fn get(reader: &Reader, table: &str, key: &str, as_json: bool) -> Result<(), Failure> {
-    let table = table_name(reader, table)?;
-    let Some(value) = reader.get(&table, key.as_bytes()).map_err(failed)? else {
-        return Err(Failure::Because(1, format!("`{table}` has no key `{key}` as of epoch {}", reader.epoch())));
+fn get(state: &State, table: &str, key: &str, consistency: Consistency, as_json: bool) -> Result<(), Failure> {
+    let table = table_name(state, table)?;
+    let found = state.get(&table, key.as_bytes(), consistency)?;
+    let Some(value) = found.value else {
+        return Err(Failure::Because(1, format!("`{table}` has no key `{key}` {}", as_of(found.epoch))));
     };
-    if as_json {
-        return print(&format!("{}\n", entry(key.as_bytes(), &value)));
+    match as_json {
+        true => print_entries(vec![(key.as_bytes().to_vec(), value)], true),
+        false => print(&format!("{}\n", render::readable(&value))),
     }
-    print(&format!("{}\n", readable(&value)))
 }
 
-fn scan(
-    reader: &Reader,
-    table: &str,
-    prefix: &str,
-    from: Option<&str>,
-    limit: usize,
-    as_json: bool,
-) -> Result<(), Failure> {
-    let table = table_name(reader, table)?;
-    let found = reader.scan(&table, prefix.as_bytes(), from.map(str::as_bytes), limit).map_err(failed)?;
-    let lines = found.iter().map(|(key, value)| match as_json {
-        true => format!("{}\n", entry(key, value)),
-        false => format!("{}\t{}\n", readable_key(key), readable(value)),
+fn print_entries(entries: stored::Entries, as_json: bool) -> Result<(), Failure> {
+    let lines = entries.iter().map(|(key, value)| match as_json {
+        true => format!("{{\"key\":{},\"value\":{value}}}\n", render::text_or_hex(key)),
+        false => format!("{}\t{}\n", render::readable_key(key), render::readable(value)),
     });
     print(&lines.collect::<String>())
 }
 
-/// A key with its value, as one line of JSON.
-fn entry(key: &[u8], value: &[u8]) -> String {
-    format!("{{\"key\":{},\"value\":{}}}", text_or_hex(key), as_value(value))
+/// What an event tells.
+#[derive(Deserialize)]
+struct Told {
+    epoch: Epoch,
+    value: Option<Box<RawValue>>,
 }
 
-/// A value as JSON where it is JSON, as a string where it is text, else as the object `{"hex": …}`. JSON is shown as it was written, members in
-/// their order and numbers to the last digit, but on one line.
-fn as_value(bytes: &[u8]) -> String {
-    match (std::str::from_utf8(bytes), serde_json::from_slice::<IgnoredAny>(bytes)) {
-        (Ok(json), Ok(_)) => json.trim().replace(['\n', '\r'], " "),
-        _ => text_or_hex(bytes).to_string(),
+fn watch(state: &State, table: &str, key: &str, limit: Option<u64>, as_json: bool) -> Result<(), Failure> {
+    let State::Running(client) = state else {
+        return Err(failed("the job is not running, so nothing changes; `wasmill state get` reads what it has left"));
+    };
+    let path = stored::dotted(&table_name(state, table)?);
+    let path = format!("/tables/{path}/-/watch?key-hex={}", render::to_hex(key.as_bytes()));
+    let (mut left, mut result) = (limit, Ok(()));
+    let mut each = |event: &str| {
+        result = show(event, as_json).and_then(|line| print(&line));
+        left = left.map(|left| left.saturating_sub(1));
+        result.is_ok() && left != Some(0)
+    };
+    if limit != Some(0) {
+        client.follow(&path, &mut each).map_err(refusal)?;
     }
+    result
 }
 
-fn text_or_hex(bytes: &[u8]) -> Value {
-    match text(bytes) {
-        Some(text) => text.into(),
-        None => json!({ "hex": bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>() }),
+/// An event as one line.
+fn show(event: &str, as_json: bool) -> Result<String, Failure> {
+    if as_json {
+        return Ok(format!("{event}\n"));
     }
-}
-
-/// Bytes that people can read.
-fn text(bytes: &[u8]) -> Option<&str> {
-    let is_readable = |text: &&str| !text.chars().any(|c| c.is_control() && c != '\n' && c != '\t');
-    std::str::from_utf8(bytes).ok().filter(is_readable)
-}
-
-/// A value for people: text without quotes.
-fn readable(bytes: &[u8]) -> String {
-    let value = as_value(bytes);
-    serde_json::from_str::<String>(&value).unwrap_or(value)
-}
-
-/// A key for people: on one line.
-fn readable_key(key: &[u8]) -> String {
-    match text(key) {
-        Some(text) if !text.contains(['\n', '\t']) => text.to_owned(),
-        _ => key.escape_ascii().to_string(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn values_are_shown_as_what_they_are() {
-        assert_eq!(
-            as_value(b"{\"n\":1,\n \"a\":12345678901234567890123}"),
-            "{\"n\":1,  \"a\":12345678901234567890123}"
-        );
-        assert_eq!(as_value(b"plain \"text\""), r#""plain \"text\"""#);
-        assert_eq!(as_value(&[7, 0, 0, 0]), r#"{"hex":"07000000"}"#);
-        assert_eq!(
-            (readable(b"12"), readable(b"\"a\\nb\""), readable(b"plain")),
-            ("12".into(), "a\nb".into(), "plain".into())
-        );
-    }
-
-    #[test]
-    fn keys_are_shown_on_one_line() {
-        assert_eq!(readable_key("größe".as_bytes()), "größe");
-        assert_eq!(readable_key(b"a\tb"), "a\\tb");
-        assert_eq!(readable_key(b"\xff"), "\\xff");
-        assert_eq!(entry(b"a\tb", b"{}"), r#"{"key":"a\tb","value":{}}"#);
-    }
+    let told: Told =
+        serde_json::from_str(event).map_err(|error| failed(format!("the job's answer makes no sense: {error}")))?;
+    let value = told.value.map_or_else(|| "absent".to_owned(), |value| render::readable(value.get()));
+    Ok(format!("{}\t{value}\n", told.epoch))
 }

@@ -1,11 +1,12 @@
 //! The rules for single fields that their types cannot express.
 
+use std::net::SocketAddr;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use crate::manifest::{
-    At, ByteSize, CsvValue, FilesSink, Finding, Format, HumanDuration, Job, Manifest, Operator, OutputFormat, Sink,
-    Source, TimeFormat,
+    Admin, At, ByteSize, CsvValue, FilesSink, Finding, Format, HumanDuration, Job, Manifest, Operator, OutputFormat,
+    Sink, Source, TimeFormat,
 };
 
 /// The least `job.memory`: less is a forgotten unit.
@@ -26,6 +27,7 @@ pub(super) fn check_fields(manifest: &Manifest, directory: &Path, findings: &mut
     if let Some(records) = manifest.checkpoint.records {
         rules.not_zero(["checkpoint", "records"], records);
     }
+    rules.admin(&manifest.admin);
     for (name, source) in &manifest.sources {
         rules.source(name, source);
     }
@@ -80,6 +82,37 @@ impl Rules<'_> {
         if job.memory.0 < MEMORY_MIN.0 {
             let message = format!("`memory` is {}, the least is {MEMORY_MIN}", job.memory);
             self.error(At::value(["job", "memory"]), message, "is a unit missing? For example `memory = \"256MiB\"`");
+        }
+    }
+
+    fn admin(&mut self, admin: &Admin) {
+        let has_token = admin.token.is_some() || admin.token_file.is_some();
+        self.address("listen", &admin.listen, has_token);
+        admin.capnp.iter().for_each(|address| self.address("capnp", address, has_token));
+        admin.token.iter().for_each(|token| self.not_empty(["admin", "token"], token));
+        admin.token_file.iter().for_each(|file| self.not_empty(["admin", "token-file"], file));
+        if admin.token.is_some() && admin.token_file.is_some() {
+            self.error(
+                At::key(["admin", "token-file"]),
+                "`token` and `token-file` are both set",
+                "one token opens everything: leave one of them out",
+            );
+        }
+    }
+
+    /// Whoever reaches an address that is not of this machine alone must know a token.
+    fn address(&mut self, field: &str, address: &str, has_token: bool) {
+        let at = || At::value(["admin", field]);
+        let Ok(parsed) = address.parse::<SocketAddr>() else {
+            let help = "write an IP address and a port, for example `127.0.0.1:7171` or `[::1]:7171`";
+            return self.error(at(), format!("`{field}` is not an address: `{address}`"), help);
+        };
+        if !parsed.ip().is_loopback() && !has_token {
+            self.error(
+                at(),
+                format!("`{field} = \"{address}\"` can be reached from elsewhere, and there is no token"),
+                "set `token-file` (or `token`), which every reader must then know, or listen on `127.0.0.1`",
+            );
         }
     }
 

@@ -248,6 +248,29 @@ fn sizes_and_times_have_their_least() {
 }
 
 #[test]
+fn whoever_can_be_reached_from_elsewhere_has_a_token() {
+    let admin =
+        |lines: &str, expected: &[&str]| check_edits(&[("[sources", &format!("[admin]\n{lines}\n[sources"))], expected);
+    let open = |field: &str, address: &str| {
+        format!("`{field} = \"{address}\"` can be reached from elsewhere, and there is no token")
+    };
+    for address in ["127.0.0.1:0", "127.8.8.8:80", "[::1]:7171"] {
+        admin(&format!("listen = \"{address}\"\ncapnp = \"{address}\""), &[]);
+    }
+    for address in ["0.0.0.0:7171", "[::]:7171", "192.168.0.7:7171", "[::ffff:10.0.0.1]:1"] {
+        admin(&format!("listen = \"{address}\""), &[&format!("6:10 {}", open("listen", address))]);
+        admin(&format!("capnp = \"{address}\""), &[&format!("6:9 {}", open("capnp", address))]);
+        admin(&format!("listen = \"{address}\"\ntoken = \"s\""), &[]);
+        admin(&format!("listen = \"{address}\"\ntoken-file = \"secret\""), &[]);
+    }
+    for address in ["localhost:7171", "127.0.0.1", "7171", ""] {
+        admin(&format!("listen = \"{address}\""), &[&format!("6:10 `listen` is not an address: `{address}`")]);
+    }
+    admin("token = \"\"", &["6:9 `token` must not be empty"]);
+    admin("token = \"s\"\ntoken-file = \"f\"", &["7:1 `token` and `token-file` are both set"]);
+}
+
+#[test]
 fn directories_do_not_overlap() {
     let state =
         |path: &str, expected: &[&str]| check_edits(&[("path = \"out\"", &format!("path = \"{path}\""))], expected);

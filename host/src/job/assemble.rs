@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::clock::EventClock;
 use super::commit::{Committed, Sealed, commit};
-use super::coordinate::{Coordinator, Events, SealRule};
+use super::coordinate::{CARRIED_BYTES_MAX, Coordinator, Events, SealRule};
 use super::read::{SourceSetup, SplitPosition, Splits};
 use super::stop::Stop;
 use super::summary::{RunFigures, Summary};
@@ -25,7 +25,9 @@ use crate::disk::RealDisk;
 use crate::epoch::JobId;
 use crate::epoch::entry::Entry;
 use crate::graph::{Declared, Graph, Plan, StateIdentity};
+use crate::lookup::Directory;
 use crate::manifest::{Loaded, Manifest};
+use crate::plugin::callable::Callable;
 use crate::plugin::engine::{Engine, Function};
 use crate::state::versions::VERSIONED;
 use crate::state::{Committer, MemoryUse, OpenOptions, Opened, StateStore};
@@ -39,7 +41,12 @@ pub struct JobOptions {
     pub meters: Arc<Meters>,
     /// Fires to end the job cleanly.
     pub stop: oneshot::Receiver<()>,
+    /// Lets others ask the job.
+    pub serve: Option<Serve>,
 }
+
+/// Gets the job's tables before any input is read, to let others ask for them. What it returns is dropped when the job ends, before its state is closed.
+pub type Serve = Box<dyn FnOnce(Arc<Directory>) -> Result<Box<dyn std::any::Any>, String>>;
 
 type Sinks = BTreeMap<String, Arc<dyn Sink>>;
 
@@ -67,11 +74,11 @@ async fn run_with(
     options: JobOptions,
     reached: &mut Reached,
 ) -> Result<Ended, JobError> {
-    let JobOptions { started, meters, stop } = options;
+    let JobOptions { started, meters, stop, serve } = options;
     let manifest = &loaded.manifest;
     let engine = Engine::new().map_err(|error| JobError::Plan(error.to_string()))?;
     let functions = load_functions(&engine, loaded).await?;
-    let declared = functions.iter().map(|(name, function)| (name.clone(), declared(function))).collect();
+    let declared = functions.iter().map(|(name, function)| (name.clone(), declared(&**function))).collect();
     let (plan, _) = Plan::new(graph, worker_count(manifest), &declared)
         .map_err(|findings| JobError::Manifest(loaded.document.refusal(findings)))?;
     let Opened { store, committer, job, attempt, last, unpublished, .. } = open_state(loaded, graph, &declared)?;
@@ -86,10 +93,11 @@ async fn run_with(
     let (mut wiring, mailboxes) =
         Wiring::new(manifest, graph, &plan, Arc::clone(&flow), clock.shared(), Arc::clone(&meters));
     start_sinks(mailboxes, &sinks, last.as_ref(), &flow, &failed)?;
-    let (tasks, _directory) = wiring.tasks(&functions, &store)?;
+    let (tasks, directory) = wiring.tasks(&functions, &store)?;
     let carried = last.as_ref().map_or(&[][..], |entry| &entry.carried);
     wiring.post_carried(carried)?;
     let workers = Workers::start(tasks, &failed).await?;
+    let serving = serve.map(|serve| serve(directory)).transpose().map_err(JobError::Serve)?;
     let sources = open_sources(loaded, graph, &plan, last.as_ref(), &wiring)?;
     let splits = Arc::new(Splits::new(sources.clone(), Arc::clone(&flow), Arc::clone(&meters), started)?);
     clock.move_on(splits.reached(), carried);
@@ -102,6 +110,7 @@ async fn run_with(
         attempt,
         epoch: first_epoch,
         rule: SealRule { interval: manifest.checkpoint.interval.0, records: manifest.checkpoint.records },
+        carried_bytes_max: CARRIED_BYTES_MAX,
         flow,
         splits: Arc::clone(&splits),
         sources,
@@ -129,6 +138,7 @@ async fn run_with(
     coordinator.sinks.values().for_each(crate::task::route::SinkHandle::end);
     drop(coordinator);
     let committed = committing.join();
+    drop(serving);
     let closed = store.close();
     reached.feed_cpu = store.feed_cpu();
     let ended = result?;
@@ -160,8 +170,8 @@ pub async fn load_functions(engine: &Engine, loaded: &Loaded) -> Result<BTreeMap
 }
 
 /// What a function declares, as far as the plan depends on it.
-pub fn declared(function: &Function) -> Declared {
-    let description = &function.description;
+pub fn declared(function: &impl Callable) -> Declared {
+    let description = function.description();
     Declared {
         tables: description.tables.clone(),
         open: description.open_tables.clone(),

@@ -29,8 +29,11 @@ const DISCOVER_EVERY: Duration = Duration::from_secs(1);
 /// How long the reason of a thread that is gone is waited for.
 const REASON_WAIT: Duration = Duration::from_secs(1);
 
+/// How long a job works before its credit is held against what it gets done.
+const SETTLE_AFTER: Duration = Duration::from_millis(100);
+
 /// The most bytes that may be carried over from one epoch to the next.
-const CARRIED_BYTES_MAX: u64 = 256 << 20;
+pub(super) const CARRIED_BYTES_MAX: u64 = 256 << 20;
 
 /// When to seal.
 #[derive(Debug, Clone, Copy)]
@@ -57,6 +60,8 @@ pub(super) struct Coordinator {
     /// The last sealed epoch.
     pub(super) epoch: Epoch,
     pub(super) rule: SealRule,
+    /// The most bytes that may be carried over from one epoch to the next.
+    pub(super) carried_bytes_max: u64,
     pub(super) flow: Arc<Flow>,
     pub(super) splits: Arc<Splits>,
     pub(super) sources: Vec<Arc<SourceSetup>>,
@@ -105,6 +110,8 @@ impl Coordinator {
         let mut look = tokio::time::interval(LOOK_EVERY);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let (mut last_seal, mut last_discovery, mut late) = (Instant::now(), Instant::now(), false);
+        // From the first record on: the time before it tells nothing.
+        let (mut working_since, mut is_settled) = (None, false);
         loop {
             tokio::select! {
                 Some(error) = events.failures.recv() => return Err(error),
@@ -115,6 +122,14 @@ impl Coordinator {
                 _ = look.tick() => {}
             }
             self.store.check()?;
+            if !is_settled && self.flow.admitted() > 0 {
+                let since: Instant = *working_since.get_or_insert_with(Instant::now);
+                is_settled = since.elapsed() >= SETTLE_AFTER;
+                if is_settled {
+                    self.flow.settle(since.elapsed());
+                }
+            }
+            self.check_carried()?;
             if self.splits.have_ended() && !self.flow.has_input_ended() {
                 self.end_input();
             }
@@ -148,23 +163,23 @@ impl Coordinator {
     }
 
     /// All input has ended. The job goes on until what is under way has come to its end, loops included.
-    fn end_input(&self) {
+    pub(super) fn end_input(&self) {
         self.flow.end_input();
         self.tell(|| Message::Hurry);
     }
 
-    /// What is carried over is held in memory and written with every epoch: it has a limit.
+    /// What goes round by loops, and what waits, is held in memory and carried over by the next epoch: it has a limit, and may reach it long before the epoch ends.
     fn check_carried(&self) -> Result<(), JobError> {
-        match self.flow.carried() {
-            (_, bytes) if bytes > CARRIED_BYTES_MAX => {
-                Err(JobError::CarriedOver { bytes, bytes_max: CARRIED_BYTES_MAX })
+        match self.flow.looped_bytes() {
+            bytes if bytes > self.carried_bytes_max => {
+                Err(JobError::CarriedOver { bytes, bytes_max: self.carried_bytes_max })
             }
             _ => Ok(()),
         }
     }
 
     /// Lets admission go on, and begins what is carried over.
-    fn reopen(&self) {
+    pub(super) fn reopen(&self) {
         self.flow.open();
         if self.flow.carried() != (0, 0) {
             self.tell(|| Message::Wake);
@@ -190,14 +205,14 @@ impl Coordinator {
     }
 
     /// Whether a seal would do anything: make something durable, or move on the operators that records wait for.
-    fn is_needed(&self) -> bool {
+    pub(super) fn is_needed(&self) -> bool {
         self.flow.moved() > self.moved_at_seal
             || self.has_open_output
             || (self.flow.carried() != (0, 0) && self.clock.has_moved(&self.splits.reached()))
     }
 
     /// The last epoch: drains what was admitted, seals, and waits until it is published. One more notes that it is: its files may be moved away then.
-    async fn end(&mut self, events: &mut Events, ended: Ended) -> Result<Ended, JobError> {
+    pub(super) async fn end(&mut self, events: &mut Events, ended: Ended) -> Result<Ended, JobError> {
         self.flow.close();
         self.settle(events).await?;
         let mut is_needed = self.flow.moved() > self.moved_at_seal || (ended == Ended::InputEnded && !self.finished);
@@ -223,7 +238,7 @@ impl Coordinator {
         Ok(())
     }
 
-    fn note(&mut self, committed: Committed) {
+    pub(super) fn note(&mut self, committed: Committed) {
         self.pending -= 1;
         self.meters.committed_epoch.store(committed.epoch, Ordering::Relaxed);
         self.meters.durations.lock().commit.record(committed.took);
@@ -255,7 +270,7 @@ impl Coordinator {
 
     /// Seals an epoch and hands it on. Admission is closed from the request until everyone has handed over. Returns false, with nothing sealed, when
     /// a stop that somebody asked for is overdue before that.
-    async fn seal(&mut self, events: &mut Events, last: bool) -> Result<bool, JobError> {
+    pub(super) async fn seal(&mut self, events: &mut Events, last: bool) -> Result<bool, JobError> {
         let start = Instant::now();
         let hush = self.store.hush();
         self.flow.close();

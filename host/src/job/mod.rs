@@ -8,6 +8,8 @@ mod clock;
 mod commit;
 mod coordinate;
 mod read;
+#[cfg(test)]
+mod simulation;
 mod stop;
 mod summary;
 mod wire;
@@ -21,7 +23,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-pub use assemble::{JobOptions, declared, load_functions, run};
+pub use assemble::{JobOptions, Serve, declared, load_functions, run};
 pub use summary::{OperatorSummary, SourceSummary, Summary};
 
 use crate::connector::ConnectorError;
@@ -108,6 +110,9 @@ pub enum JobError {
     /// The manifest and the components do not fit each other.
     #[error(transparent)]
     Manifest(ManifestError),
+    /// Others cannot be let ask the job as the manifest says.
+    #[error("failed to {0}")]
+    Serve(String),
     /// The engine cannot start, or a defect of the plan.
     #[error("{0}")]
     Plan(String),
@@ -116,12 +121,12 @@ pub enum JobError {
     Memory(MemoryUse),
     /// More waits for the next epoch than an epoch may carry over.
     #[error(
-        "what waits for the next epoch takes {bytes} bytes, more than the {bytes_max} that an epoch may carry over: records that came by loops (`feedback`, `send`, outcomes), or \
-         that wait for the progress of an operator (lookups with `wait`); a function that sends more than it receives, for ever, cannot come to an end, and splits of one source \
-         that are read at once should not lie far apart in event time"
+        "what goes round by loops (`feedback`, `send`, outcomes), or waits for the progress of an operator (lookups with `wait`), takes {bytes} bytes, more than the {bytes_max} that \
+         an epoch may carry over; a function that sends more than it receives, for ever, cannot come to an end, and splits that bring both what waits and what it waits for should \
+         not lie far apart in event time"
     )]
     CarriedOver {
-        /// The bytes that wait.
+        /// Their bytes.
         bytes: u64,
         /// The most that may.
         bytes_max: u64,
@@ -161,6 +166,7 @@ impl JobError {
             | Self::Plugin { .. }
             | Self::Connector { error: ConnectorError::Settings(_), .. }
             | Self::Memory(_)
+            | Self::Serve(_)
             | Self::Manifest(_) => 2,
             Self::Task(_)
             | Self::CarriedOver { .. }

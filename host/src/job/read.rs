@@ -21,7 +21,7 @@ use crate::task::route::Router;
 
 /// The most records of one read.
 const READ_RECORDS_MAX: usize = 1_024;
-/// About the most bytes of one read: a batch that stays in a core's cache on its way through a function.
+/// About the most bytes of one read, for each task that it is divided among: a batch that stays in a core's cache on its way through a function.
 const READ_BYTES_MAX: usize = 96 << 10;
 /// The most splits open at once.
 const OPEN_SPLITS_MAX: usize = 256;
@@ -201,32 +201,49 @@ impl Splits {
     pub(super) fn work(&self, ended: impl Fn()) -> Result<(), JobError> {
         while let Some(mut split) = self.take() {
             // A split that fails stays busy: until the failure is heard of, nobody may take the input to have ended.
-            let outcome = self.read_turn(&mut split)?;
-            let mut queue = self.queue.lock();
-            queue.busy -= 1;
-            match outcome {
-                Some(ReadOutcome::More) => {
-                    split.due = Instant::now();
-                    queue.waiting.push_back(split);
-                }
-                Some(ReadOutcome::Idle) => {
-                    split.due = Instant::now() + IDLE_WAIT;
-                    if queue.open >= OPEN_SPLITS_MAX && queue.waiting.iter().any(|other| other.reader.is_none()) {
-                        // It is opened again, behind its position, when others have had their turn.
-                        split.reader = None;
-                        queue.open -= 1;
-                    }
-                    queue.waiting.push_back(split);
-                }
-                Some(ReadOutcome::End) => queue.open -= 1,
-                None => return Ok(()),
-            }
-            drop(queue);
-            self.changed.notify_one();
+            let Some(outcome) = self.read_turn(&mut split)? else { return Ok(()) };
+            self.put_back(split, outcome);
         }
         self.changed.notify_all();
         ended();
         Ok(())
+    }
+
+    /// What becomes of a split that nobody works on any more: it waits for its next turn, unless it has ended.
+    fn put_back(&self, mut split: Waiting, outcome: ReadOutcome) {
+        let mut queue = self.queue.lock();
+        queue.busy -= 1;
+        match outcome {
+            ReadOutcome::More => {
+                split.due = Instant::now();
+                queue.waiting.push_back(split);
+            }
+            ReadOutcome::Idle => {
+                split.due = Instant::now() + IDLE_WAIT;
+                if queue.open >= OPEN_SPLITS_MAX && queue.waiting.iter().any(|other| other.reader.is_none()) {
+                    // It is opened again, behind its position, when others have had their turn.
+                    split.reader = None;
+                    queue.open -= 1;
+                }
+                queue.waiting.push_back(split);
+            }
+            ReadOutcome::End => queue.open -= 1,
+        }
+        drop(queue);
+        self.changed.notify_one();
+    }
+
+    /// One read of the split whose turn it is, for a simulation that has no source threads. Returns whether there was one.
+    #[cfg(test)]
+    pub(super) fn step(&self) -> Result<bool, JobError> {
+        if self.have_ended() {
+            return Ok(false);
+        }
+        let Some(mut split) = self.take() else { return Ok(false) };
+        if let Some(outcome) = self.read_once(&mut split)? {
+            self.put_back(split, outcome);
+        }
+        Ok(true)
     }
 
     /// The next split that may be worked on; `None` when there will be none.
@@ -280,7 +297,8 @@ impl Splits {
         }
         let reader = split.reader.as_mut().expect("opened just above");
         let (mut batch, mut bad) = (split.size.empty_batch(), Vec::new());
-        let outcome = reader.read(READ_RECORDS_MAX, READ_BYTES_MAX, &mut batch, &mut bad).map_err(failed)?;
+        let bytes_max = READ_BYTES_MAX * source.router.parts(0);
+        let outcome = reader.read(READ_RECORDS_MAX, bytes_max, &mut batch, &mut bad).map_err(failed)?;
         split.size = BatchSize::of(&batch);
         let records = (batch.len() + bad.len()) as u64;
         let ended = outcome == ReadOutcome::End;

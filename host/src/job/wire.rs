@@ -17,7 +17,7 @@ use crate::graph::{
 use crate::lookup::{Directory, OperatorTables};
 use crate::manifest::Manifest;
 use crate::metrics::{Counter, OperatorMeters};
-use crate::plugin::engine::Function;
+use crate::plugin::callable::Callable;
 use crate::plugin::{DEFAULT_PORT, Limits, Use};
 use crate::record::Batch;
 use crate::state::{StateStore, TableSpec, TaskTables};
@@ -43,7 +43,12 @@ pub(super) struct Wiring<'a> {
     sinks: Vec<SinkHandle>,
     /// The rules for records that fail, by operator.
     refusals: Vec<Refusals>,
+    /// What is counted, by operator.
+    operator_meters: Vec<Arc<OperatorMeters>>,
 }
+
+/// The tasks of each worker.
+type ByWorker<F> = Vec<Vec<Task<F>>>;
 
 /// The receiving side of a sink.
 pub(super) struct SinkMailbox {
@@ -82,7 +87,7 @@ impl<'a> Wiring<'a> {
             })
             .unzip();
         let letters = |sink: Option<SinkIndex>| sink.map(|index| sinks[index.0].clone());
-        let refusals = graph
+        let refusals: Vec<Refusals> = graph
             .operators
             .iter()
             .map(|node| {
@@ -90,7 +95,22 @@ impl<'a> Wiring<'a> {
                 Refusals::new("operator", &node.name, on_error, letters(node.dead_letter))
             })
             .collect();
-        let wiring = Self { manifest, graph, plan, flow, progress, meters, mailboxes, receivers, sinks, refusals };
+        let counting =
+            |refusals: &Refusals| Arc::new(OperatorMeters { refused: refusals.counter(), ..OperatorMeters::default() });
+        let operator_meters = refusals.iter().map(counting).collect();
+        let wiring = Self {
+            manifest,
+            graph,
+            plan,
+            flow,
+            progress,
+            meters,
+            mailboxes,
+            receivers,
+            sinks,
+            refusals,
+            operator_meters,
+        };
         (wiring, sink_mailboxes)
     }
 
@@ -125,18 +145,18 @@ impl<'a> Wiring<'a> {
     }
 
     /// The tasks of all operators, by worker, and where all their tables are found.
-    pub(super) fn tasks(
+    pub(super) fn tasks<F: Callable>(
         &mut self,
-        functions: &BTreeMap<String, Arc<Function>>,
+        functions: &BTreeMap<String, Arc<F>>,
         store: &StateStore,
-    ) -> Result<(Vec<Vec<Task>>, Arc<Directory>), JobError> {
-        let functions: Vec<&Arc<Function>> = self.graph.operators.iter().map(|node| &functions[&node.name]).collect();
+    ) -> Result<(ByWorker<F>, Arc<Directory>), JobError> {
+        let functions: Vec<&Arc<F>> = self.graph.operators.iter().map(|node| &functions[&node.name]).collect();
         let open = |planned: &crate::graph::Task| {
             store.open_task(planned.partitions.clone(), &self.table_specs(planned.operator))
         };
         let tables: Vec<Arc<TaskTables>> = self.plan.tasks.iter().map(open).collect::<Result<_, _>>()?;
         let directory = Arc::new(self.directory(&tables, store));
-        let setups: Vec<Arc<OperatorSetup>> = functions
+        let setups: Vec<Arc<OperatorSetup<F>>> = functions
             .into_iter()
             .enumerate()
             .map(|(index, function)| {
@@ -148,7 +168,7 @@ impl<'a> Wiring<'a> {
         let is_serializable = |planned: &crate::graph::Task| self.graph.operators[planned.operator.0].is_serializable;
         let mut seats =
             Rounds::seats(self.plan.tasks.iter().filter(|planned| is_serializable(planned)).count()).into_iter();
-        let mut workers: Vec<Vec<Task>> = (0..self.plan.workers).map(|_| Vec::new()).collect();
+        let mut workers: Vec<Vec<Task<F>>> = (0..self.plan.workers).map(|_| Vec::new()).collect();
         for ((id, planned), tables) in self.plan.tasks.iter().enumerate().zip(tables) {
             let setup = &setups[planned.operator.0];
             let place = (planned.operator.0, usize::from(planned.index));
@@ -198,6 +218,9 @@ impl<'a> Wiring<'a> {
                 table: used.table,
                 tasks: self.mailboxes[owner.tasks.clone()].into(),
                 owners: owner.owners().into(),
+                name: owner.tables[used.table].name.clone(),
+                refusals: self.refusals[used.owner.0].clone(),
+                meters: Arc::clone(&self.operator_meters[used.owner.0]),
             }
         };
         let allowed = |used: &PlannedUse| Use {
@@ -230,11 +253,11 @@ impl<'a> Wiring<'a> {
         Ok(())
     }
 
-    fn setup(&self, index: usize, function: Arc<Function>, directory: &Arc<Directory>) -> OperatorSetup {
+    fn setup<F>(&self, index: usize, function: Arc<F>, directory: &Arc<Directory>) -> OperatorSetup<F> {
         let operator = &self.manifest.operators[&self.graph.operators[index].name];
         let limits = &operator.limits;
         let refusals = self.refusals[index].clone();
-        let meters = OperatorMeters { refused: refusals.counter(), ..OperatorMeters::default() };
+        let meters = Arc::clone(&self.operator_meters[index]);
         OperatorSetup {
             name: self.graph.operators[index].name.clone(),
             function,
@@ -249,14 +272,19 @@ impl<'a> Wiring<'a> {
             linger: operator.linger.0,
             retries: operator.retries,
             refusals,
-            meters: Arc::new(meters),
+            meters,
             others: Arc::new(self.others(index, directory)),
         }
     }
 
     /// The way on from task number `task` of an operator, by port.
-    fn operator_router(&self, operator: OperatorIndex, task: usize, setup: &OperatorSetup) -> Result<Router, JobError> {
-        let ports = &setup.function.description.ports;
+    fn operator_router<F: Callable>(
+        &self,
+        operator: OperatorIndex,
+        task: usize,
+        setup: &OperatorSetup<F>,
+    ) -> Result<Router, JobError> {
+        let ports = &setup.function.description().ports;
         let mut ways: Vec<Vec<Way>> = ports.iter().map(|_| Vec::new()).collect();
         for (edge, routing) in self.graph.edges.iter().zip(&self.plan.routings) {
             let crate::graph::Producer::Operator { operator: from, port } = &edge.from else { continue };

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, RecvError, TryRecvError};
 use super::JobError;
 use crate::connector::{ConnectorError, SinkWriter};
 use crate::metrics::Counter;
-use crate::task::flow::Flow;
+use crate::task::flow::{Flow, Way};
 use crate::task::route::SinkMessage;
 
 /// A sink, as its thread uses it.
@@ -36,19 +36,27 @@ impl SinkSetup {
                     }
                 }
             };
-            match message {
-                SinkMessage::Records(batch) => {
-                    // A batch that could not be written stays in flight: no epoch may be sealed without it.
-                    writer.write(&batch).map_err(failed)?;
-                    self.records_out.add(batch.len() as u64);
-                    self.flow.remove(batch.len() as u64, batch.byte_len() as u64);
-                }
-                SinkMessage::End => return Ok(()),
-                SinkMessage::Seal { epoch, last, reply } => {
-                    // The coordinator that no longer listens is stopping the job.
-                    let _ = reply.send(writer.seal(epoch, last));
-                }
+            if !self.take(&mut *writer, message)? {
+                return Ok(());
             }
         }
+    }
+
+    /// Does what one message asks for. Returns whether more may come.
+    pub(super) fn take(&self, writer: &mut dyn SinkWriter, message: SinkMessage) -> Result<bool, JobError> {
+        match message {
+            SinkMessage::Records(batch) => {
+                // A batch that could not be written stays in flight: no epoch may be sealed without it.
+                writer.write(&batch).map_err(|error| JobError::sink(&self.name, error))?;
+                self.records_out.add(batch.len() as u64);
+                self.flow.remove(Way::Ahead, batch.len() as u64, batch.byte_len() as u64);
+            }
+            SinkMessage::Seal { epoch, last, reply } => {
+                // The coordinator that no longer listens is stopping the job.
+                let _ = reply.send(writer.seal(epoch, last));
+            }
+            SinkMessage::End => return Ok(false),
+        }
+        Ok(true)
     }
 }

@@ -4,8 +4,10 @@
 //! after another, never two at a time; what memory does not hold is read from redb. `get` answers keys, `scan` ranges. This room knows nothing of guests, of tasks'
 //! mailboxes or of how updates travel.
 
+pub mod generated;
 mod get;
 mod scan;
+pub mod serve;
 #[cfg(test)]
 mod tests;
 
@@ -32,6 +34,29 @@ pub enum Consistency {
     AsOf(Epoch),
 }
 
+impl std::fmt::Display for Consistency {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Live => formatter.write_str("live"),
+            Self::Committed => formatter.write_str("committed"),
+            Self::AsOf(epoch) => write!(formatter, "as-of:{epoch}"),
+        }
+    }
+}
+
+impl std::str::FromStr for Consistency {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match (text, text.strip_prefix("as-of:").map(str::parse)) {
+            ("live", _) => Ok(Self::Live),
+            ("committed", _) => Ok(Self::Committed),
+            (_, Some(Ok(epoch))) => Ok(Self::AsOf(epoch)),
+            _ => Err(format!("`{text}` is no consistency: there are `committed`, `live` and `as-of:EPOCH`")),
+        }
+    }
+}
+
 /// Why a lookup has no answer. Completes "failed to …".
 #[derive(Debug, thiserror::Error)]
 pub enum LookupError {
@@ -45,7 +70,7 @@ pub enum LookupError {
     },
     /// The epoch asked for cannot be read.
     #[error(
-        "read the state as of epoch {asked}: only epochs {oldest} to {newest} can be read; `checkpoint.retained` says how many are kept"
+        "read the state as of epoch {asked}: only epochs {oldest} to {newest} can be read; `checkpoint.retained` and `checkpoint.retained-bytes` say how many are kept"
     )]
     Gone {
         /// The epoch asked for.
@@ -193,6 +218,12 @@ impl Directory {
             let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
             LookupError::UnknownTable { name: name.to_owned(), known }
         })
+    }
+
+    /// A table's name, `operator.table`.
+    pub fn name(&self, table: TableId) -> String {
+        let operator = &self.operators[table.operator];
+        format!("{}.{}", operator.operator, operator.tables[table.table])
     }
 
     /// The names of all tables, `operator.table`.

@@ -3,6 +3,7 @@
 use super::{Consistency, Directory, LookupError, Moment, TableId};
 use crate::epoch::entry::Cell;
 use crate::record::Column;
+use crate::state::PAGE_BYTES;
 
 /// A part of a scan.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -16,7 +17,8 @@ pub struct Page {
 }
 
 impl Directory {
-    /// The keys from `from` to before `to` with their values, merged over partitions and tasks: at most `limit`, and at most [`crate::state::PAGE_ITEMS_MAX`].
+    /// The keys from `from` to before `to` with their values, merged over partitions and tasks: at most `limit`, and about as many as [`crate::state::PAGE_ITEMS_MAX`] and
+    /// [`PAGE_BYTES`] allow.
     ///
     /// # Errors
     /// [`LookupError::NotOrdered`] for a table that is not declared ordered, [`LookupError::Gone`] for an epoch that cannot be read; or when state on disk cannot be read.
@@ -61,17 +63,23 @@ impl Directory {
         if let Some(end) = &end {
             cells.truncate(cells.partition_point(|cell| cell.key() < end.as_slice()));
         }
-        if cells.len() > limit {
-            end = Some(cells[limit].key().to_vec());
-            cells.truncate(limit);
+        let items = items_of_page(&cells, limit);
+        if let Some(left_out) = cells.get(items) {
+            end = Some(left_out.key().to_vec());
+            cells.truncate(items);
         }
         let keys = cells.iter().map(Cell::key).collect();
         let values = cells.iter().map(|cell| cell.value().unwrap_or_default()).collect();
         Ok(Page { keys, values, next: end })
     }
+}
 
-    fn name(&self, table: TableId) -> String {
-        let operator = &self.operators[table.operator];
-        format!("{}.{}", operator.operator, operator.tables[table.table])
-    }
+/// How many of the cells make a page: it ends behind the one by which it has its bytes.
+fn items_of_page(cells: &[Cell], limit: usize) -> usize {
+    let ends = cells.iter().scan(0, |bytes, cell| {
+        *bytes += cell.joined().len();
+        Some(*bytes)
+    });
+    let full = ends.take(limit).position(|end| end >= PAGE_BYTES);
+    full.map_or(cells.len().min(limit), |last| last + 1)
 }

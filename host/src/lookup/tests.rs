@@ -9,24 +9,24 @@ use crate::disk::crash::CrashDisk;
 use crate::epoch::entry::Entry;
 use crate::record::Column;
 use crate::state::versions::When;
-use crate::state::{OpenOptions, Opened, StateStore, TableSpec, Write};
+use crate::state::{OpenOptions, Opened, PAGE_BYTES, StateStore, TableSpec, Write};
 
 const PARTITIONS: u16 = 7;
 const TASKS: u16 = 3;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-struct Job {
+pub(super) struct Job {
     opened: Opened,
     tasks: Vec<Arc<TaskTables>>,
-    directory: Directory,
+    pub(super) directory: Arc<Directory>,
     present: Model,
     committed: Vec<Model>,
 }
 
 impl Job {
     /// An operator `o` of three tasks with an ordered table `t`, a plain one `u`, and a versioned one `v`.
-    fn open(retained: u32) -> Self {
+    pub(super) fn open(retained: u32) -> Self {
         let disk = CrashDisk::new();
         let options =
             OpenOptions { partitions: PARTITIONS, retained, double: Some(disk.clone()), ..OpenOptions::default() };
@@ -42,12 +42,12 @@ impl Job {
         let own = OperatorTables { operator: "o".to_owned(), tables, tasks: tasks.clone(), owners };
         let single =
             OperatorTables { operator: "none".to_owned(), tables: Vec::new(), tasks: Vec::new(), owners: Vec::new() };
-        let directory = Directory::new(vec![own, single], opened.store.epochs());
+        let directory = Arc::new(Directory::new(vec![own, single], opened.store.epochs()));
         Self { opened, tasks, directory, present: Model::new(), committed: vec![Model::new()] }
     }
 
     /// The same write to both tables.
-    fn write(&mut self, key: &[u8], value: Option<&[u8]>) {
+    pub(super) fn write(&mut self, key: &[u8], value: Option<&[u8]>) {
         let task = self.tasks.iter().find(|task| task.owns(key)).unwrap();
         task.apply([0, 1].map(|table| Write { table, key, value, when: When::NEWEST })).unwrap();
         match value {
@@ -56,7 +56,7 @@ impl Job {
         }
     }
 
-    fn commit(&mut self) {
+    pub(super) fn commit(&mut self) {
         let epoch = self.tasks[0].epoch();
         let deltas = self.tasks.iter().flat_map(|task| task.seal()).collect();
         let entry = Entry { epoch, attempt: self.opened.attempt, deltas, published: epoch - 1, ..Entry::default() };
@@ -188,6 +188,17 @@ fn a_table_without_order_is_scanned_only_as_of_epochs_and_only_by_those_who_may(
 }
 
 #[test]
+fn a_page_is_bounded_by_its_bytes_whatever_the_number_of_owners() {
+    let mut job = Job::open(1);
+    let value = vec![7; PAGE_BYTES / 4 + 1];
+    (0..20).for_each(|number| job.write(&key(number), Some(&value)));
+    let table = job.directory.find("o.t").unwrap();
+    let page = job.directory.scan(table, b"", None, 100, Consistency::Live).unwrap();
+    assert_eq!(page.keys.len(), 4);
+    assert_eq!(job.pages(table, b"", None, 100, Consistency::Live), job.present);
+}
+
+#[test]
 fn tables_are_found_by_the_names_that_people_use() {
     let job = Job::open(1);
     let table = job.directory.find("o.t").unwrap();
@@ -206,6 +217,16 @@ fn tables_are_found_by_the_names_that_people_use() {
         [None, None, Some(100)]
     );
     assert_eq!(*job.directory.subscribe().borrow(), 0);
+}
+
+#[test]
+fn consistencies_are_read_as_they_are_written() {
+    for consistency in [Consistency::Live, Consistency::Committed, Consistency::AsOf(7)] {
+        assert_eq!(consistency.to_string().parse(), Ok(consistency));
+    }
+    for wrong in ["", "Live", "as-of:", "as-of:-1", "as-of:x", "7"] {
+        assert!(wrong.parse::<Consistency>().unwrap_err().contains("as-of:EPOCH"), "{wrong}");
+    }
 }
 
 #[test]

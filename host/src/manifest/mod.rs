@@ -10,6 +10,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+mod admin;
 mod document;
 mod load;
 mod operator;
@@ -23,6 +24,7 @@ mod tests;
 mod units;
 mod validate;
 
+pub use admin::Admin;
 pub use document::{At, Document, Part};
 pub use load::{Loaded, load, load_text};
 pub use operator::{Isolation, Limits, OnError, Operator, Table, Use};
@@ -45,6 +47,9 @@ pub struct Manifest {
     /// When epochs are sealed, and how many stay readable.
     #[serde(default)]
     pub checkpoint: Checkpoint,
+    /// Where the running job can be asked for what is in its tables.
+    #[serde(default)]
+    pub admin: Admin,
     /// Where records come from, by name.
     pub sources: BTreeMap<String, Source>,
     /// The functions, by name. A job without any copies its sources to its sinks.
@@ -73,7 +78,7 @@ pub struct Job {
     #[serde(default)]
     #[schemars(example = 2, range(min = 1))]
     pub workers: Option<u16>,
-    /// How much memory state may use, its caches included. State beyond it lives on disk. Functions' own memory is not part of it: see `limits.memory`.
+    /// How much memory state may use, its indices and caches included. State beyond it lives on disk. The process takes more than that (`docs/guarantees.md` says what); functions' own memory is bounded by `limits.memory`.
     #[serde(default = "default_memory")]
     #[schemars(example = &"256MiB")]
     pub memory: ByteSize,

@@ -69,6 +69,7 @@ pub fn reference() -> String {
     let root = &SCHEMA["properties"];
     table(&mut page, &mut choices, "`[job]`", &root["job"]);
     table(&mut page, &mut choices, "`[checkpoint]`", &root["checkpoint"]);
+    table(&mut page, &mut choices, "`[admin]`", &root["admin"]);
     kinds(&mut page, &mut choices, "sources", &root["sources"]);
     let operator = &root["operators"]["additionalProperties"];
     table(&mut page, &mut choices, "`[operators.NAME]`", operator);

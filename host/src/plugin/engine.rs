@@ -16,7 +16,7 @@ use super::instance::describe;
 use super::{Description, PluginError};
 
 /// How long a guest runs before its worker looks at other tasks.
-const SLICE: Duration = Duration::from_millis(2);
+pub(super) const SLICE: Duration = Duration::from_millis(2);
 
 /// Compiles and holds functions. One for each process.
 pub struct Engine {

@@ -1,22 +1,18 @@
 //! One live instance of a function: made, initialised, called with batches.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
 use wasmtime::{Store, UpdateDeadline};
 
 use super::bindings::wasmill::operator::types as wit;
 use super::bindings::{Operator, OperatorPre};
 use super::declarations::Declarations;
-use super::engine::Function;
+use super::engine::{Function, SLICE};
 use super::imports::{Call, Host, Memory};
 use super::others::with_times;
 use super::rejected::without_rejected;
+use super::run_clock::RunClock;
 use super::trap::{self, OverTime};
 use super::{
     BatchLog, Consistency, Description, Effects, Failure, FailureKind, Limits, LookupError, OtherTables, Page,
@@ -59,7 +55,7 @@ impl Instance {
         let made = Self::make(&function.engine, &function.pre, host).await;
         let mut instance = made.map_err(|error| PluginError::Init(error.message))?;
         let call = instance.exports.call_init(&mut instance.store, config);
-        match running(&instance.run_clock, call).await {
+        match instance.run_clock.running(call).await {
             Ok(Ok(())) => Ok(instance),
             Ok(Err(refused)) => Err(PluginError::Init(refused)),
             Err(error) => Err(PluginError::Init(trap::trapped(&instance.store, &error).message)),
@@ -70,13 +66,13 @@ impl Instance {
         let limits = host.limits;
         let mut store = Store::new(engine, host);
         store.limiter(|host| &mut host.memory);
-        let run_clock = Arc::new(RunClock::new(limits.run_time_max));
+        let run_clock = Arc::new(RunClock::new(limits.run_time_max, SLICE));
         let clock = Arc::clone(&run_clock);
         store.set_epoch_deadline(1);
         store.epoch_deadline_callback(move |_| {
             if clock.is_over() { Err(OverTime.into()) } else { Ok(UpdateDeadline::Yield(1)) }
         });
-        match running(&run_clock, pre.instantiate_async(&mut store)).await {
+        match run_clock.running(pre.instantiate_async(&mut store)).await {
             Ok(exports) => Ok(Self { store, exports, run_clock }),
             Err(error) => Err(trap::trapped(&store, &error)),
         }
@@ -94,7 +90,7 @@ impl Instance {
         let input = into_wit(batch);
         self.store.set_epoch_deadline(1);
         let call = self.exports.call_process(&mut self.store, &input);
-        let returned = running(&self.run_clock, call).await;
+        let returned = self.run_clock.running(call).await;
         let batch = from_wit(input);
         let result = match returned {
             Ok(Ok(())) => Ok(()),
@@ -128,7 +124,7 @@ pub(super) async fn describe(engine: &wasmtime::Engine, pre: &OperatorPre<Host>)
     let mut instance = Instance::make(engine, pre, host).await.map_err(|error| error.message)?;
     let call = instance.exports.call_describe(&mut instance.store);
     let told =
-        running(&instance.run_clock, call).await.map_err(|error| trap::trapped(&instance.store, &error).message)?;
+        instance.run_clock.running(call).await.map_err(|error| trap::trapped(&instance.store, &error).message)?;
     instance.store.data_mut().declarations.take().unwrap_or_default().complete(told)
 }
 
@@ -207,53 +203,4 @@ fn from_wit(batch: wit::Batch) -> Batch {
         Column::from_parts(column.bytes, column.ends).expect("the parts of a column that the call did not change")
     };
     Batch { keys: column(batch.keys), values: column(batch.values), times: batch.times }
-}
-
-/// The processor time that the call under way has taken, measured on the worker's own thread: neither waiting nor a
-/// stopped process counts.
-struct RunClock {
-    spent_ns: AtomicU64,
-    resumed_ns: AtomicU64,
-    max_ns: u64,
-}
-
-impl RunClock {
-    fn new(max: Duration) -> Self {
-        let max_ns = u64::try_from(max.as_nanos()).unwrap_or(u64::MAX);
-        Self { spent_ns: AtomicU64::new(0), resumed_ns: AtomicU64::new(0), max_ns }
-    }
-
-    fn is_over(&self) -> bool {
-        let running = thread_time_ns().saturating_sub(self.resumed_ns.load(Ordering::Relaxed));
-        self.spent_ns.load(Ordering::Relaxed) + running > self.max_ns
-    }
-}
-
-fn thread_time_ns() -> u64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-}
-
-/// Runs a call of a guest's, with its running time measured from here.
-fn running<F: Future>(clock: &RunClock, call: F) -> impl Future<Output = F::Output> {
-    clock.spent_ns.store(0, Ordering::Relaxed);
-    Running { clock, call: Box::pin(call) }
-}
-
-struct Running<'a, F> {
-    clock: &'a RunClock,
-    call: Pin<Box<F>>,
-}
-
-impl<F: Future> Future for Running<'_, F> {
-    type Output = F::Output;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        let start = thread_time_ns();
-        self.clock.resumed_ns.store(start, Ordering::Relaxed);
-        let polled = self.call.as_mut().poll(context);
-        let took = thread_time_ns().saturating_sub(start);
-        self.clock.spent_ns.fetch_add(took, Ordering::Relaxed);
-        polled
-    }
 }

@@ -3,18 +3,20 @@
 //! The only room that names wasmtime. It knows batches in and [`Effects`] out; it knows nothing of where records come from, of
 //! epochs, or of what becomes of the effects.
 //!
-//! [`engine`] compiles and caches, [`instance`] holds one live instance and calls it, `imports` and `others` are what a guest may call while it
+//! [`engine`] compiles and caches, [`instance`] holds one live instance and calls it, [`callable`] is what tasks see of both, `imports` and `others` are what a guest may call while it
 //! works, `declarations` what it may call in `describe`; `trap` is what a failed call comes to, and `bindings` is generated from the contract in `wit/`.
 
 mod answer;
 mod bindings;
 mod cache;
+pub mod callable;
 mod declarations;
 pub mod engine;
 mod imports;
 pub mod instance;
 mod others;
 mod rejected;
+mod run_clock;
 mod trap;
 
 use std::sync::Arc;

@@ -141,7 +141,7 @@ pub enum TablesError {
     },
     /// An epoch that is not committed, or not kept any longer.
     #[error(
-        "read the state as of epoch {asked}: only epochs {oldest} to {newest} can be read; `checkpoint.retained` says how many are kept"
+        "read the state as of epoch {asked}: only epochs {oldest} to {newest} can be read; `checkpoint.retained` and `checkpoint.retained-bytes` say how many are kept"
     )]
     Gone {
         /// The epoch asked for.

@@ -83,6 +83,32 @@ impl PartitionMap {
         self.slots.num_buckets()
     }
 
+    /// The memory that the map takes beside the cells' own allocations: places, free ones included, and the list of changes.
+    pub(super) fn overhead_bytes(&self) -> u64 {
+        (self.slots.allocation_size() + self.changes.capacity() * size_of::<Cell>()) as u64
+    }
+
+    /// Makes a place for another slot out of the places of removed ones, where there are enough of these. The hash table by itself would double.
+    fn make_room(&mut self) {
+        let usable = usable(self.places());
+        if self.slots.len() == self.slots.capacity() && self.slots.len() <= usable / 8 * 7 {
+            self.rebuild(usable);
+        }
+    }
+
+    /// Gives memory back where few of the places are taken.
+    fn shrink(&mut self) {
+        if self.slots.len() <= usable(self.places()) / 8 * 3 {
+            self.rebuild(self.slots.len() / 3 * 4);
+        }
+    }
+
+    fn rebuild(&mut self, capacity: usize) {
+        for slot in std::mem::replace(&mut self.slots, HashTable::with_capacity(capacity)) {
+            self.slots.insert_unique(slot.hash.spread(), slot, |slot| slot.hash.spread());
+        }
+    }
+
     /// The cell of `key`, if it is in memory. A tombstone is a cell, too.
     pub(super) fn get(&self, hash: SlotHash, key: &[u8]) -> Option<&Cell> {
         self.get_since(hash, key).map(|(cell, _)| cell)
@@ -110,6 +136,7 @@ impl PartitionMap {
 
     /// Puts a write of the open epoch in place. Returns the cell that it replaces, for the caller to drop where no lock is held.
     pub(super) fn write(&mut self, hash: SlotHash, cell: Cell, open: Epoch) -> Option<Cell> {
+        self.make_room();
         self.tombstones += usize::from(!cell.is_present());
         let entry = self.slots.entry(hash.spread(), |slot| slot.holds(hash, cell.key()), |slot| slot.hash.spread());
         match entry {
@@ -136,6 +163,7 @@ impl PartitionMap {
 
     /// Puts a cell in place that redb holds and that has not changed since `epoch`, unless there is one; returns whether there was none.
     pub(super) fn insert_clean(&mut self, hash: SlotHash, cell: Cell, epoch: Epoch) -> bool {
+        self.make_room();
         let entry = self.slots.entry(hash.spread(), |slot| slot.holds(hash, cell.key()), |slot| slot.hash.spread());
         let Entry::Vacant(entry) = entry else { return false };
         self.tombstones += usize::from(!cell.is_present());
@@ -145,6 +173,7 @@ impl PartitionMap {
 
     /// Puts a cell of a committed epoch in place that redb may lack. Epochs come in their order. Returns the cell that it replaces.
     pub(super) fn insert_committed(&mut self, hash: SlotHash, cell: Cell, epoch: Epoch) -> Option<Cell> {
+        self.make_room();
         self.tombstones += usize::from(!cell.is_present());
         let entry = self.slots.entry(hash.spread(), |slot| slot.holds(hash, cell.key()), |slot| slot.hash.spread());
         match entry {
@@ -166,7 +195,7 @@ impl PartitionMap {
     }
 
     /// Walks over up to `steps` places from `hand` on, and moves out what may go: cells whose epoch is at most `durable`, redb's. Returns where the walk
-    /// ended; at [`PartitionMap::places`] it is through.
+    /// ended; at [`PartitionMap::places`] or behind it is through. A map that has become much emptier by then is smaller.
     pub(super) fn sweep(
         &mut self,
         hand: usize,
@@ -189,6 +218,9 @@ impl PartitionMap {
             self.tombstones -= usize::from(!cell.is_present());
             evicted.push(cell);
         }
+        if end == self.places() {
+            self.shrink();
+        }
         end
     }
 }
@@ -198,14 +230,17 @@ fn list_change(changes: &mut Vec<Cell>, cell: Cell) -> u32 {
     u32::try_from(changes.len() - 1).expect("memory ends before 2^32 keys of one partition")
 }
 
-/// The memory that a cell takes in a map, in bytes: its allocation (with the two counters of a shared one, rounded up as allocators do), and its slot
-/// in a hash table that is two thirds full.
+/// The slots that fit into so many places: hashbrown keeps an eighth free.
+fn usable(places: usize) -> usize {
+    if places < 8 { places.saturating_sub(1) } else { places / 8 * 7 }
+}
+
+/// The memory that a cell's own allocation takes, in bytes: with the two counters of a shared one, rounded up as allocators do and a little more, for what they
+/// cannot use.
 pub(super) fn memory_of(cell: &Cell) -> u64 {
     const COUNTERS: usize = 16;
-    const ALLOCATOR: usize = 8;
-    const SLOT: usize = (size_of::<Slot>() + 1) * 3 / 2;
-    let allocation = (cell.joined().len() + COUNTERS + ALLOCATOR).next_multiple_of(16);
-    (allocation + SLOT) as u64
+    const UNUSED: usize = 8;
+    (cell.joined().len() + COUNTERS + UNUSED).next_multiple_of(16) as u64
 }
 
 /// The memory that a key takes in an ordered index, in bytes: its allocation, and its place in a tree whose nodes are two thirds full.
@@ -253,6 +288,48 @@ mod tests {
         assert!(map.get(same, b"d").is_none());
         assert!(map.likely(same).is_some());
         assert!(map.likely(SlotHash(8)).is_none());
+    }
+
+    #[test]
+    fn a_map_whose_keys_come_and_go_stays_as_large_as_they_need() {
+        const KEYS: u32 = 2_800;
+        let mut map = PartitionMap::default();
+        let key = |number: u32| number.to_le_bytes();
+        let insert =
+            |map: &mut PartitionMap, number| _ = map.insert_clean(hash(&key(number)), Cell::new(&key(number), None), 0);
+        (0..KEYS).for_each(|number| insert(&mut map, number));
+        let places = map.places();
+        // The oldest go, as many as come.
+        let mut evicted = Vec::new();
+        for round in 1..100 {
+            let first = round * 100;
+            for number in first..first + KEYS - 100 {
+                map.get(hash(&key(number)), &key(number));
+            }
+            map.sweep(0, usize::MAX, 0, Sweep::Everything, &mut evicted);
+            assert_eq!(map.len(), KEYS as usize - 100);
+            (first + KEYS - 100..first + KEYS).for_each(|number| insert(&mut map, number));
+            assert_eq!(map.places(), places, "round {round}");
+        }
+        map.sweep(0, usize::MAX, 0, Sweep::Everything, &mut evicted);
+        assert_eq!((map.len(), map.overhead_bytes()), (0, 0));
+    }
+
+    #[test]
+    fn a_smaller_map_holds_what_the_larger_did() {
+        let mut map = PartitionMap::default();
+        let key = |number: u32| number.to_le_bytes();
+        for number in 0..1_000 {
+            let epoch = if number % 10 == 0 { 9 } else { 1 };
+            map.insert_committed(hash(&key(number)), Cell::new(&key(number), Some(&key(number))), epoch);
+        }
+        let before = map.overhead_bytes();
+        map.sweep(0, usize::MAX, 5, Sweep::Everything, &mut Vec::new());
+        assert_eq!(map.len(), 100);
+        assert!(map.overhead_bytes() < before / 4, "{} of {before}", map.overhead_bytes());
+        for number in (0..1_000).step_by(10) {
+            assert_eq!(map.get(hash(&key(number)), &key(number)).and_then(Cell::value), Some(&key(number)[..]));
+        }
     }
 
     #[test]

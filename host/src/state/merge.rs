@@ -14,7 +14,7 @@ use crate::epoch::entry::Cell;
 /// The most items of one page.
 pub const PAGE_ITEMS_MAX: usize = 4096;
 /// A page ends once its keys and values have this many bytes.
-const PAGE_BYTES: usize = 4 << 20;
+pub const PAGE_BYTES: usize = 1 << 20;
 /// A page ends once this many cells were looked at beyond those in it.
 const PAGE_EXTRA_CELLS: usize = 8192;
 

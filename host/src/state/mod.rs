@@ -39,7 +39,7 @@ pub mod versions;
 
 pub use epochs::{EpochView, Epochs};
 pub use error::{StateError, TablesError};
-pub use merge::{PAGE_ITEMS_MAX, Slice};
+pub use merge::{PAGE_BYTES, PAGE_ITEMS_MAX, Slice};
 pub use store::{CommitStats, Committer, Hush, MemoryUse, OpenOptions, Opened, StateStore};
 pub use tables::{Pressure, TableSpec, TaskTables, Write};
-pub use updating::Updated;
+pub use updating::{Updated, UpdatesOf};

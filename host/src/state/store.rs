@@ -31,8 +31,8 @@ const BACKLOG_PART: u64 = 4;
 const FEED_AGE: Duration = Duration::from_secs(20);
 /// The changes behind the oldest readable epoch may take this part of the memory, unless the caller says otherwise.
 const RETAINED_PART: u64 = 8;
-/// Memory is full when it is over budget by this part of it.
-const FULL_PART: u64 = 8;
+/// Tables are relieved of what redb holds, too, before memory is full: when less than this part of it is free.
+const EASE_PART: u64 = 8;
 
 /// How a state directory is to be used.
 #[derive(Debug, Clone)]
@@ -214,8 +214,8 @@ impl Shared {
     pub(super) fn pressure(&self) -> Pressure {
         let (used, budget) = (self.used(), self.budget());
         match used {
-            _ if used <= budget => Pressure::Calm,
-            _ if used <= budget + budget / FULL_PART => Pressure::Over,
+            _ if used <= budget - budget / EASE_PART => Pressure::Calm,
+            _ if used <= budget => Pressure::Over,
             _ => Pressure::Full,
         }
     }

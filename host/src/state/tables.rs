@@ -49,11 +49,11 @@ impl TableSpec {
 /// How memory stands against its budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pressure {
-    /// Within it.
+    /// Well within it.
     Calm,
-    /// Over it: owners evict by [`TaskTables::maintain`].
+    /// Close to it: owners evict by [`TaskTables::maintain`].
     Over,
-    /// Far over it: stop admission, seal and commit, keep calling [`TaskTables::maintain`], and go on when this is over.
+    /// Over it: stop admission, seal and commit, keep calling [`TaskTables::maintain`], and go on when this is over.
     Full,
 }
 
@@ -134,9 +134,11 @@ impl TaskTables {
             let maps = self.locked.get_mut();
             let (start, mut added) = (self.range.start, 0);
             let is_whole = snapshot.scan(&spec.name, self.range.clone(), |partition, cell| {
-                let place = table * partitions + usize::from(partition.0 - start);
-                let bytes = memory_of(&cell) + maps.put_in_order(table, cell.key());
-                maps.maps[place].insert_clean(SlotHash::of(KeyHash::of(cell.key())), cell, snapshot.through());
+                let map = &mut maps.maps[table * partitions + usize::from(partition.0 - start)];
+                let before = map.overhead_bytes();
+                let cell_bytes = memory_of(&cell);
+                map.insert_clean(SlotHash::of(KeyHash::of(cell.key())), cell.clone(), snapshot.through());
+                let bytes = cell_bytes + map.overhead_bytes() - before + maps.put_in_order(table, cell.key());
                 shared.grow_tables(bytes, 0);
                 added += bytes;
                 shared.used() <= shared.budget() / 4 * 3
@@ -151,7 +153,7 @@ impl TaskTables {
     pub(super) fn load_committed(&mut self, table: usize, partition: Partition, cells: &[Cell], epoch: Epoch) {
         let place = self.place_in(table, partition, KeyHash(0)).map as usize;
         let maps = self.locked.get_mut();
-        let (mut added, mut freed) = (0, 0);
+        let (mut added, mut freed) = (0, maps.maps[place].overhead_bytes());
         for cell in cells {
             let hash = SlotHash::of(KeyHash::of(cell.key()));
             added += memory_of(cell);
@@ -160,6 +162,7 @@ impl TaskTables {
                 None => added += maps.put_in_order(table, cell.key()),
             }
         }
+        added += maps.maps[place].overhead_bytes();
         self.grow(added, freed);
     }
 
@@ -254,18 +257,22 @@ impl TaskTables {
         let missing: Vec<usize> = (0..cells.len()).filter(|&index| cells[index].is_none()).collect();
         let wanted = missing.iter().map(|&index| (self.partition_of(places[index]), keys.get(index)));
         let fetched = snapshot.get_many(&self.specs[table].name, wanted).map_err(Box::new)?;
-        let mut added = 0;
+        let (mut added, mut freed) = (0, 0);
         let mut maps = self.locked.write();
         let is_current = maps.applied == applied;
         for (index, cell) in missing.into_iter().zip(fetched) {
-            let Place { map, hash } = places[index];
-            if is_current && maps.maps[map as usize].insert_clean(hash, cell.clone(), snapshot.through()) {
+            let Place { map: place, hash } = places[index];
+            let map = &mut maps.maps[place as usize];
+            freed += map.overhead_bytes();
+            let is_new = is_current && map.insert_clean(hash, cell.clone(), snapshot.through());
+            added += map.overhead_bytes();
+            if is_new {
                 added += memory_of(&cell) + maps.put_in_order(table, cell.key());
             }
             cells[index] = Some(cell);
         }
         drop(maps);
-        self.grow(added, 0);
+        self.grow(added, freed);
         Ok(())
     }
 
@@ -310,7 +317,9 @@ impl TaskTables {
             }
             added += memory_of(&cell);
             let named = self.has_order.then(|| cell.clone());
+            freed += map.overhead_bytes();
             *slot = map.write(place.hash, cell, open);
+            added += map.overhead_bytes();
             match (&slot, named) {
                 (Some(replaced), _) => freed += memory_of(replaced),
                 (None, Some(new)) => added += maps.put_in_order(place.map as usize / self.range.len(), new.key()),
@@ -343,9 +352,12 @@ impl TaskTables {
         let mut maps = self.locked.write();
         maps.open += 1;
         let mut deltas = Vec::new();
+        let (mut added, mut freed) = (0, 0);
         for (spec, maps) in self.specs.iter().zip(maps.maps.chunks_mut(self.range.len().max(1))) {
             let changed = self.range.clone().zip(maps).filter_map(|(partition, map)| {
+                freed += map.overhead_bytes();
                 let cells = map.take_changes();
+                added += map.overhead_bytes();
                 (!cells.is_empty()).then_some(PartitionDelta { partition: Partition(partition), cells })
             });
             let partitions: Vec<PartitionDelta> = changed.collect();
@@ -354,6 +366,8 @@ impl TaskTables {
                 deltas.push(TableDelta { table, schema_version, partitions });
             }
         }
+        drop(maps);
+        self.grow(added, freed);
         deltas
     }
 
@@ -386,17 +400,19 @@ impl TaskTables {
 
     fn sweep(&self, sweep: Sweep) {
         let durable = self.shared.durable();
-        let mut evicted = Vec::new();
+        let (mut evicted, mut added, mut freed) = (Vec::new(), 0, 0);
         let mut maps = self.locked.write();
         let Maps { maps: all, orders, complete, forgotten, hand, .. } = &mut *maps;
-        let (mut steps, mut freed) = (SWEEP_SLICE_PLACES, 0);
+        let mut steps = SWEEP_SLICE_PLACES;
         for _ in 0..=all.len() {
             let Some(map) = all.get_mut(hand.0) else {
                 *hand = (0, 0);
                 continue;
             };
             let before = evicted.len();
+            freed += map.overhead_bytes();
             let end = map.sweep(hand.1, steps, durable, sweep, &mut evicted);
+            added += map.overhead_bytes();
             if let Some(order) = &mut orders[hand.0 / self.range.len()] {
                 for cell in &evicted[before..] {
                     order.remove(cell.key());
@@ -414,7 +430,7 @@ impl TaskTables {
             *forgotten = durable.max(*forgotten);
         }
         drop(maps);
-        self.grow(0, freed + evicted.iter().map(memory_of).sum::<u64>());
+        self.grow(added, freed + evicted.iter().map(memory_of).sum::<u64>());
     }
 
     /// The memory that the tables use, in bytes.

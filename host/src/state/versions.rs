@@ -49,7 +49,8 @@ impl When {
     /// Whatever the newest version's time is: for tables that keep no versions.
     pub const NEWEST: Self = Self::NotBefore(NO_TIME);
 
-    fn time(self, newest: i64) -> i64 {
+    /// The time from which on it holds, where the newest version holds from `newest` on.
+    pub(super) fn time(self, newest: i64) -> i64 {
         match self {
             // Who knows no time means the present.
             Self::At(NO_TIME) => newest,
@@ -110,8 +111,16 @@ impl<'a> Stored<'a> {
 
 /// The newest value in `stored`; `None` where the key was removed.
 pub(super) fn newest(stored: &[u8]) -> Option<&[u8]> {
+    newest_with_time(stored).1
+}
+
+/// The newest value in `stored`, and from when on it holds; no time where there is no version.
+pub(super) fn newest_with_time(stored: &[u8]) -> (i64, Option<&[u8]>) {
     let stored = Stored::of(stored);
-    stored.value(stored.len().checked_sub(1)?)
+    match stored.len().checked_sub(1) {
+        Some(newest) => (stored.time(newest), stored.value(newest)),
+        None => (NO_TIME, None),
+    }
 }
 
 /// The value that held at `time`: of the newest version that is not later. `None` where there is none, or the key was removed then.

@@ -5,30 +5,34 @@
 use std::fmt::Display;
 
 use super::others::{self, AppliedPart, OwnPart};
-use super::refuse::Refused;
-use super::run::Task;
+use super::refuse::{Refusals, Refused};
+use super::run::{OperatorSetup, Task};
 use super::{Asked, Message, TaskError, TaskUpdates};
+use crate::plugin::callable::Callable;
 use crate::plugin::{Effects, TableUpdates, Writes};
 use crate::record::{Batch, Column, NO_TIME};
 use crate::state::update::Updates;
 use crate::state::versions::When;
-use crate::state::{Updated, Write};
+use crate::state::{Updated, UpdatesOf, Write};
 
-impl Task {
+impl<F: Callable> Task<F> {
     /// Applies what a call with `batch` did.
     pub(super) fn apply(&mut self, batch: &Batch, effects: Effects) -> Result<(), TaskError> {
         for (record, reason) in &effects.rejects {
             self.refuse(batch, *record as usize, reason)?;
         }
-        self.write(&effects.writes, &batch.times)?;
-        for updates in effects.updates {
-            self.send_updates(updates)?;
+        if self.recorder.is_some() {
+            self.write(&effects.writes, &batch.times, Vec::new())?;
+            effects.updates.into_iter().try_for_each(|updates| self.apply_in_round(updates))?;
+        } else {
+            let send = |updates| self.operator.others.send_updates(updates, self.place, &self.me, &self.flow);
+            let own = effects.updates.into_iter().filter_map(send).collect();
+            self.write(&effects.writes, &batch.times, own)?;
         }
         for sent in effects.sent {
             self.operator.others.send(sent.table, sent.batch, &self.flow);
         }
         let meters = &self.operator.meters;
-        meters.calls.add(1);
         for emitted in effects.emitted {
             meters.records_out.add(emitted.batch.len() as u64);
             self.router.send(emitted.port, emitted.batch)?;
@@ -41,11 +45,8 @@ impl Task {
         Ok(())
     }
 
-    /// Applies writes that records of these `times` have caused.
-    fn write(&self, writes: &[Writes], times: &[i64]) -> Result<(), TaskError> {
-        if writes.is_empty() {
-            return Ok(());
-        }
+    /// Applies what records of these `times` have written by a call, and what of its updates is of the task's own keys: as one, so that nobody sees half of it.
+    fn write(&self, writes: &[Writes], times: &[i64], own: Vec<OwnPart>) -> Result<(), TaskError> {
         let times = self.tables.keep_versions().then_some(times);
         let writes = writes.iter().flat_map(|writes| {
             (0..writes.keys.len()).map(move |index| Write {
@@ -55,30 +56,28 @@ impl Task {
                 when: times.map_or(When::NEWEST, |times| When::At(times[writes.records[index] as usize])),
             })
         });
-        self.tables.apply(writes).map_err(|error| self.storage(&error))
-    }
-
-    /// Sends updates to the owners of their keys; those of keys that this task owns are applied at once.
-    fn send_updates(&self, updates: TableUpdates) -> Result<(), TaskError> {
-        if self.recorder.is_some() {
-            return self.apply_in_round(updates);
+        if own.is_empty() {
+            return self.tables.apply(writes).map_err(|error| self.storage(&error));
         }
-        let own = self.operator.others.send_updates(updates, self.place, &self.me, &self.flow);
-        let Some(OwnPart { table, updates, outcomes }) = own else { return Ok(()) };
-        let updated = self.update(table, &updates)?;
-        match outcomes {
-            Some(outcomes) => self.router.send_looped(outcomes.port, told(outcomes.records, &updated)),
-            None => Ok(()),
+        let updates: Vec<UpdatesOf<'_>> =
+            own.iter().map(|part| UpdatesOf { table: part.table, updates: &part.updates }).collect();
+        let updated = self.tables.write_and_update(writes.collect(), &updates).map_err(|error| self.storage(&error))?;
+        for (OwnPart { table, updates, outcomes }, updated) in own.into_iter().zip(updated) {
+            self.note_updates(table, &updates, &updated)?;
+            if let Some(outcomes) = outcomes {
+                self.router.send_looped(outcomes.port, told(outcomes.records, &updated))?;
+            }
         }
+        Ok(())
     }
 
     /// Writes the tables of others: their owners stand still as long as a round is on.
     fn apply_in_round(&self, updates: TableUpdates) -> Result<(), TaskError> {
-        let others = &self.operator.others;
-        let name = &others.uses()[updates.table].name;
+        let (others, used) = (&self.operator.others, self.operator.others.used(updates.table));
         let applied = others.apply_updates(updates).map_err(|error| self.storage(&error))?;
         for AppliedPart { updates, updated, outcomes } in applied {
-            self.refuse_unfit(name, &updates, &updated)?;
+            used.meters.updates.add(updated.len() as u64);
+            refuse_unfit(&used.refusals, &used.name, &updates, &updated)?;
             if let Some(outcomes) = outcomes {
                 self.router.send_looped(outcomes.port, told(outcomes.records, &updated))?;
             }
@@ -88,7 +87,8 @@ impl Task {
 
     /// Applies what another task has sent, and tells it what became of it where it asks.
     pub(super) fn take_updates(&self, sent: TaskUpdates) -> Result<(), TaskError> {
-        let updated = self.update(sent.table, &sent.updates)?;
+        let updated = self.tables.update(sent.table, &sent.updates).map_err(|error| self.storage(&error))?;
+        self.note_updates(sent.table, &sent.updates, &updated)?;
         if let Some(Asked { port, records, to }) = sent.asked {
             let records = told(records, &updated);
             let (count, bytes) = (records.len() as u64, records.byte_len() as u64);
@@ -97,30 +97,29 @@ impl Task {
         Ok(())
     }
 
-    /// Updates one of the task's own tables. What does not fit the value that it finds is refused as a failing record is.
-    fn update(&self, table: usize, updates: &Updates) -> Result<Vec<Updated>, TaskError> {
-        let updated = self.tables.update(table, updates).map_err(|error| self.storage(&error))?;
-        self.operator.meters.updates.add(updated.len() as u64);
-        self.refuse_unfit(&self.operator.function.description.tables[table].0, updates, &updated)?;
-        Ok(updated)
+    /// Counts updates of one of the task's own tables. What did not fit the value that it found is refused as a failing record is.
+    fn note_updates(&self, table: usize, updates: &Updates, updated: &[Updated]) -> Result<(), TaskError> {
+        let OperatorSetup { meters, function, refusals, .. } = &*self.operator;
+        meters.updates.add(updated.len() as u64);
+        refuse_unfit(refusals, &function.description().tables[table].0, updates, updated)
     }
 
-    /// Refuses the updates that did not fit what they found, as failing records are refused.
-    fn refuse_unfit(&self, table: &str, updates: &Updates, updated: &[Updated]) -> Result<(), TaskError> {
-        for (index, error) in
-            updated.iter().enumerate().filter_map(|(index, updated)| Some((index, updated.as_ref().err()?)))
-        {
-            let (key, value) = (updates.keys.get(index), updates.operands.get(index).unwrap_or_default());
-            let error = format!("an update of table `{table}` failed: {error}");
-            let time = updates.times.get(index).copied().unwrap_or(NO_TIME);
-            self.operator.refusals.refuse(Refused { key, value, time, place: None, error: &error })?;
-        }
-        Ok(())
-    }
-
-    fn storage(&self, error: &dyn Display) -> TaskError {
+    pub(super) fn storage(&self, error: &dyn Display) -> TaskError {
         TaskError::Storage(format!("operator `{}`: cannot write its state: {error}", self.operator.name))
     }
+}
+
+/// Refuses the updates of `table` that did not fit what they found, as its owner has failing records refused.
+fn refuse_unfit(refusals: &Refusals, table: &str, updates: &Updates, updated: &[Updated]) -> Result<(), TaskError> {
+    for (index, error) in
+        updated.iter().enumerate().filter_map(|(index, updated)| Some((index, updated.as_ref().err()?)))
+    {
+        let (key, value) = (updates.keys.get(index), updates.operands.get(index).unwrap_or_default());
+        let error = format!("an update of table `{table}` failed: {error}");
+        let time = updates.times.get(index).copied().unwrap_or(NO_TIME);
+        refusals.refuse(Refused { key, value, time, place: None, error: &error })?;
+    }
+    Ok(())
 }
 
 /// The outcomes of updates as records: a byte that tells whether the value has changed, before what each record already holds.

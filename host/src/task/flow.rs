@@ -6,14 +6,18 @@
 //! What came by a loop (a feedback edge, a `send`, an outcome) is not begun while admission is closed, else a loop that never ends would never let an
 //! epoch seal. It is *carried over*: counted apart, kept by its task, part of the epoch, and begun when admission opens again. So are records that have to wait until an
 //! operator has come to a time, with what comes behind them to the same task.
+//!
+//! What is carried over takes no credit either: what goes round may wait for input that has not been read yet, and so may what waits for progress. Where loops have more under
+//! way than the credit, input is only slowed down.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 
-/// The least credit, in records: below it, batches would be too small to be worth a call.
-const CREDIT_RECORDS_MIN: u64 = 2_048;
+/// The least credit, in records: what slow functions work on for a few milliseconds.
+const CREDIT_RECORDS_MIN: u64 = 256;
 /// The most credit, in records.
 const CREDIT_RECORDS_MAX: u64 = 131_072;
 /// The credit at the start, in records.
@@ -24,6 +28,8 @@ const CREDIT_BYTES: u64 = 64 << 20;
 const WAITING_BYTES_EARLY: u64 = 32 << 20;
 /// While this many bytes are carried over, sources that others need not have wait.
 const CARRIED_BYTES_CROWDED: u64 = 64 << 20;
+/// As long as loops have more under way than the credit, sources admit one read in this time.
+const LOOP_PACE: Duration = Duration::from_millis(5);
 /// What a drain should take.
 const DRAIN_TARGET_MS: f64 = 3.0;
 
@@ -41,11 +47,33 @@ pub struct Flow {
     input_ended: AtomicBool,
 }
 
-#[derive(Debug)]
-struct State {
+/// How something came to be in flight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// From a source, as directly as the graph has it.
+    Ahead,
+    /// By a feedback edge, a `send` or as an outcome.
+    Loop,
+}
+
+/// Some of what is in flight.
+#[derive(Debug, Clone, Copy, Default)]
+struct Load {
     records: u64,
     bytes: u64,
-    /// The most bytes in flight since the credit was last adapted.
+}
+
+impl Load {
+    fn fits(self, credit_records: u64) -> bool {
+        self.records < credit_records && self.bytes < CREDIT_BYTES
+    }
+}
+
+#[derive(Debug)]
+struct State {
+    ahead: Load,
+    looped: Load,
+    /// The most bytes in flight, but for loops, since the credit was last adapted.
     peak_bytes: u64,
     batches: u64,
     credit_records: u64,
@@ -57,8 +85,12 @@ struct State {
     waiting: u64,
     /// Records admitted since the job started.
     admitted: u64,
+    /// When something was last admitted.
+    last_admission: Option<Instant>,
     /// Batches admitted or enqueued since the job started.
     moved: u64,
+    /// Records worked off since the job started.
+    done_records: u64,
     /// What waits for admission to open, in batches and bytes.
     carried: u64,
     carried_bytes: u64,
@@ -69,8 +101,8 @@ struct State {
 impl Default for State {
     fn default() -> Self {
         Self {
-            records: 0,
-            bytes: 0,
+            ahead: Load::default(),
+            looped: Load::default(),
             peak_bytes: 0,
             batches: 0,
             credit_records: CREDIT_RECORDS_START,
@@ -80,7 +112,9 @@ impl Default for State {
             served: 0,
             waiting: 0,
             admitted: 0,
+            last_admission: None,
             moved: 0,
+            done_records: 0,
             carried: 0,
             carried_bytes: 0,
             waiting_bytes: 0,
@@ -88,15 +122,41 @@ impl Default for State {
     }
 }
 
+/// Whether a source may admit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    Now,
+    /// At that time, unless loops have less under way before.
+    At(Instant),
+    /// Not before something changes.
+    Later,
+}
+
 impl State {
-    fn has_credit(&self) -> bool {
-        self.open && self.records < self.credit_records && self.bytes < CREDIT_BYTES
+    /// Whether the source that holds `ticket` may admit.
+    fn turn(&self, ticket: u64) -> Turn {
+        if self.served != ticket || !self.open || !self.ahead.fits(self.credit_records) {
+            return Turn::Later;
+        }
+        let due = self.last_admission.map(|last| last + LOOP_PACE);
+        match due.filter(|_| !self.looped.fits(self.credit_records)) {
+            Some(due) if Instant::now() < due => Turn::At(due),
+            _ => Turn::Now,
+        }
     }
 
-    fn enqueue(&mut self, records: u64, bytes: u64) {
-        self.records += records;
-        self.bytes += bytes;
-        self.peak_bytes = self.peak_bytes.max(self.bytes);
+    fn load(&mut self, way: Way) -> &mut Load {
+        match way {
+            Way::Ahead => &mut self.ahead,
+            Way::Loop => &mut self.looped,
+        }
+    }
+
+    fn enqueue(&mut self, way: Way, records: u64, bytes: u64) {
+        let load = self.load(way);
+        load.records += records;
+        load.bytes += bytes;
+        self.peak_bytes = self.peak_bytes.max(self.ahead.bytes);
         self.batches += 1;
         self.moved += 1;
     }
@@ -106,13 +166,11 @@ impl State {
 #[derive(Debug)]
 pub struct InFlight<'a> {
     flow: &'a Flow,
-    records: u64,
-    bytes: u64,
 }
 
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
-        self.flow.remove(self.records, self.bytes);
+        self.flow.remove(Way::Ahead, 0, 0);
     }
 }
 
@@ -124,8 +182,12 @@ impl Flow {
         let ticket = state.next_ticket;
         state.next_ticket += 1;
         state.waiting += 1;
-        while !state.stopped && (state.served != ticket || !state.has_credit()) {
-            self.admission.wait(&mut state);
+        while !state.stopped {
+            match state.turn(ticket) {
+                Turn::Now => break,
+                Turn::At(due) => _ = self.admission.wait_until(&mut state, due),
+                Turn::Later => self.admission.wait(&mut state),
+            }
         }
         state.waiting -= 1;
         state.served += 1;
@@ -136,23 +198,35 @@ impl Flow {
             return None;
         }
         state.admitted += records;
+        state.last_admission = Some(Instant::now());
         state.moved += u64::from(records > 0);
         state.batches += 1;
-        Some(InFlight { flow: self, records: 0, bytes: 0 })
+        Some(InFlight { flow: self })
+    }
+
+    /// Whether [`Flow::admit`] would return at once, if nobody waits in it.
+    #[cfg(test)]
+    pub fn would_admit(&self) -> bool {
+        let state = self.state.lock();
+        state.turn(state.next_ticket) == Turn::Now
     }
 
     /// Counts a batch that is about to be enqueued.
-    pub fn add(&self, records: u64, bytes: u64) {
-        self.state.lock().enqueue(records, bytes);
+    pub fn add(&self, way: Way, records: u64, bytes: u64) {
+        self.state.lock().enqueue(way, records, bytes);
     }
 
-    /// Takes a batch off the count, once its effects are enqueued.
-    pub fn remove(&self, records: u64, bytes: u64) {
+    /// Takes a batch off the count that [`Flow::add`] has put there, once its effects are enqueued.
+    pub fn remove(&self, way: Way, records: u64, bytes: u64) {
         let mut state = self.state.lock();
-        state.records -= records;
-        state.bytes -= bytes;
+        let load = state.load(way);
+        load.records -= records;
+        load.bytes -= bytes;
         state.batches -= 1;
-        if state.waiting > 0 && state.has_credit() {
+        if way == Way::Ahead {
+            state.done_records += records;
+        }
+        if state.waiting > 0 && state.open && state.ahead.fits(state.credit_records) {
             self.admission.notify_all();
         }
         if state.batches == 0 {
@@ -160,16 +234,17 @@ impl Flow {
         }
     }
 
-    /// Whether a batch in flight that came by a loop may be begun now. If not it is carried over from here on, off the count of what is in flight.
-    pub fn begin_looped(&self, records: u64, bytes: u64) -> bool {
+    /// Whether a batch in flight that came by a loop may be begun now. If not it is carried over from here on, off the count of what is in flight. `is_behind`
+    /// says whether its task carries something over already: admission may open between two looks at it, and nothing may overtake what came first.
+    pub fn begin_looped(&self, records: u64, bytes: u64, is_behind: bool) -> bool {
         let mut state = self.state.lock();
-        if state.open {
+        if state.open && !is_behind {
             return true;
         }
         state.carried += 1;
         state.carried_bytes += bytes;
         drop(state);
-        self.remove(records, bytes);
+        self.remove(Way::Loop, records, bytes);
         false
     }
 
@@ -208,7 +283,7 @@ impl Flow {
         }
         state.carried -= 1;
         state.carried_bytes -= bytes;
-        state.enqueue(records, bytes);
+        state.enqueue(Way::Loop, records, bytes);
         true
     }
 
@@ -216,6 +291,12 @@ impl Flow {
     pub fn carried(&self) -> (u64, u64) {
         let state = self.state.lock();
         (state.carried, state.carried_bytes)
+    }
+
+    /// The bytes of what came by loops, or waits for progress: in flight or carried over.
+    pub fn looped_bytes(&self) -> u64 {
+        let state = self.state.lock();
+        state.looped.bytes + state.carried_bytes
     }
 
     /// Whether no batch is in flight beside `own`: then nothing can come for which waiting would make sense.
@@ -264,20 +345,19 @@ impl Flow {
 
     /// Waits until nothing is in flight or carried over.
     pub async fn done(&self) {
-        loop {
-            let notified = self.drained.notified();
-            if self.is_idle() && self.carried() == (0, 0) {
-                return;
-            }
-            notified.await;
-        }
+        // Looked at as one: what is carried over is in flight the moment that it is begun.
+        self.wait_until(|state| state.batches == 0 && state.carried == 0).await;
     }
 
     /// Waits until nothing is in flight. Meaningful only while admission is closed, or when the input has ended.
     pub async fn drained(&self) {
+        self.wait_until(|state| state.batches == 0).await;
+    }
+
+    async fn wait_until(&self, is_so: impl Fn(&State) -> bool) {
         loop {
             let notified = self.drained.notified();
-            if self.is_idle() {
+            if is_so(&self.state.lock()) {
                 return;
             }
             notified.await;
@@ -299,12 +379,22 @@ impl Flow {
         self.state.lock().admitted
     }
 
+    /// Lowers the credit to what is worked off within a drain's target, judged by the time `running` since work began: else the first drain of a job with slow
+    /// functions would take long.
+    pub fn settle(&self, running: Duration) {
+        let mut state = self.state.lock();
+        let done = state.done_records as f64 / running.as_secs_f64().max(0.001);
+        let worked_off = (done * DRAIN_TARGET_MS / 1_000.0) as u64;
+        state.credit_records = state.credit_records.min(worked_off.max(CREDIT_RECORDS_MIN));
+    }
+
     /// Adapts the credit to how long a drain took, and to the most bytes that were in flight since the last time.
     pub fn learn(&self, drain_ms: f64) {
         let mut state = self.state.lock();
-        let (peak, now) = (state.peak_bytes, state.bytes);
+        let (peak, now) = (state.peak_bytes, state.ahead.bytes);
         state.peak_bytes = now;
         state.credit_records = next_credit(state.credit_records, drain_ms, peak);
+        self.admission.notify_all();
     }
 }
 
@@ -350,10 +440,10 @@ mod tests {
         let flow = Flow::default();
         flow.open();
         let guard = flow.admit(3).unwrap();
-        flow.add(3, 30);
+        flow.add(Way::Ahead, 3, 30);
         drop(guard);
         assert!(!flow.is_idle());
-        flow.remove(3, 30);
+        flow.remove(Way::Ahead, 3, 30);
         assert!(flow.is_idle());
         assert_eq!(flow.admitted(), 3);
     }
@@ -362,10 +452,10 @@ mod tests {
     fn what_came_by_a_loop_is_carried_over_while_admission_is_closed() {
         let flow = Flow::default();
         flow.open();
-        flow.add(3, 30);
-        assert!(flow.begin_looped(3, 30));
+        flow.add(Way::Loop, 3, 30);
+        assert!(flow.begin_looped(3, 30, false));
         flow.close();
-        assert!(!flow.begin_looped(3, 30));
+        assert!(!flow.begin_looped(3, 30, false));
         assert!(flow.is_idle());
         assert_eq!(flow.carried(), (1, 30));
         assert!(!flow.begin_carried(3, 30));
@@ -373,18 +463,44 @@ mod tests {
         assert!(flow.begin_carried(3, 30));
         assert!(!flow.is_idle());
         assert_eq!(flow.carried(), (0, 0));
-        flow.remove(3, 30);
+        flow.remove(Way::Loop, 3, 30);
+    }
+
+    #[test]
+    fn the_credit_settles_at_what_is_worked_off_in_time() {
+        let flow = Flow::default();
+        let credit = || flow.state.lock().credit_records;
+        flow.add(Way::Ahead, 100_000, 1);
+        flow.remove(Way::Ahead, 100_000, 1);
+        flow.settle(Duration::from_millis(100));
+        assert_eq!(credit(), (1_000.0 * DRAIN_TARGET_MS) as u64);
+        flow.state.lock().done_records = 100;
+        flow.settle(Duration::from_millis(100));
+        assert_eq!(credit(), CREDIT_RECORDS_MIN);
+    }
+
+    #[test]
+    fn what_came_by_a_loop_does_not_overtake_what_is_carried_over() {
+        let flow = Flow::default();
+        flow.add(Way::Loop, 1, 10);
+        flow.add(Way::Loop, 2, 20);
+        assert!(!flow.begin_looped(1, 10, false));
+        flow.open();
+        assert!(!flow.begin_looped(2, 20, true));
+        assert_eq!((flow.carried(), flow.is_idle()), ((2, 30), true));
+        assert!(flow.begin_carried(1, 10) && flow.begin_carried(2, 20));
+        assert_eq!(flow.carried(), (0, 0));
     }
 
     #[test]
     fn what_waits_is_carried_over_at_any_time_and_calls_for_a_seal_in_the_end() {
         let flow = Flow::default();
         flow.open();
-        flow.add(3, 30);
+        flow.add(Way::Ahead, 3, 30);
         flow.carry(20, false);
         flow.carry(WAITING_BYTES_EARLY - 20, true);
         assert!(!flow.is_idle());
-        flow.remove(3, 30);
+        flow.remove(Way::Ahead, 3, 30);
         assert!(flow.is_idle());
         assert_eq!(flow.carried(), (1, WAITING_BYTES_EARLY));
         assert!(flow.wants_seal() && !flow.is_crowded());
@@ -399,15 +515,15 @@ mod tests {
     fn what_is_begun_in_vain_has_not_moved() {
         let flow = Flow::default();
         flow.open();
-        flow.add(3, 30);
+        flow.add(Way::Ahead, 3, 30);
         flow.carry(30, false);
-        flow.remove(3, 30);
+        flow.remove(Way::Ahead, 3, 30);
         let moved = flow.moved();
         let again = |left: u64, all: bool| {
             let (_, bytes) = flow.carried();
             assert!(flow.begin_carried(3, bytes));
             flow.carry_again(left, all);
-            flow.remove(3, bytes);
+            flow.remove(Way::Loop, 3, bytes);
             (flow.carried(), flow.moved() - moved)
         };
         assert_eq!(again(30, true), ((1, 30), 0));
@@ -419,12 +535,44 @@ mod tests {
     fn sources_wait_until_what_is_in_flight_falls_below_the_credit() {
         let flow = Flow::default();
         flow.open();
-        flow.add(CREDIT_RECORDS_START, 1);
+        flow.add(Way::Ahead, CREDIT_RECORDS_START, 1);
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| flow.admit(1).is_some());
             assert_eq!(flow.admitted(), 0);
-            flow.remove(CREDIT_RECORDS_START, 1);
+            flow.remove(Way::Ahead, CREDIT_RECORDS_START, 1);
             assert!(waiting.join().unwrap());
         });
+    }
+
+    #[test]
+    fn what_goes_round_slows_input_down_and_does_not_stop_it() {
+        let flow = Flow::default();
+        flow.open();
+        flow.add(Way::Loop, CREDIT_RECORDS_START, 1);
+        let start = Instant::now();
+        drop(flow.admit(1));
+        drop(flow.admit(1));
+        assert!(start.elapsed() >= LOOP_PACE);
+        flow.remove(Way::Loop, CREDIT_RECORDS_START, 1);
+        assert_eq!(flow.state.lock().turn(2), Turn::Now);
+    }
+
+    #[test]
+    fn nothing_is_done_as_long_as_something_is_carried_over() {
+        let flow = Flow::default();
+        let is_done = || {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            runtime.block_on(async {
+                tokio::select! { biased; () = flow.done() => true, () = std::future::ready(()) => false }
+            })
+        };
+        flow.add(Way::Loop, 3, 30);
+        assert!(!flow.begin_looped(3, 30, false));
+        assert!(flow.is_idle() && !is_done());
+        flow.open();
+        assert!(flow.begin_carried(3, 30));
+        assert!(!is_done());
+        flow.remove(Way::Loop, 3, 30);
+        assert!(is_done());
     }
 }

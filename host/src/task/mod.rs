@@ -2,7 +2,8 @@
 //!
 //! [`flow`] bounds what is in flight and knows when nothing is; [`route`] sends batches on; [`refuse`] is what becomes of records that fail;
 //! [`run`] is the loop of one task, `apply` carries out what a call did, `isolate` finds the record at fault; [`others`] reaches the tables of other tasks, [`rounds`] is the beat of serializable operators and
-//! `serial` a task's part in it; [`progress`] is how far operators have come in event time, and `wait` what becomes of records that have to wait for it. This room knows nothing of epochs' contents, logs or files: it seals when told.
+//! `serial` a task's part in it, `together` the effects of its records as one; [`progress`] is how far operators have come in event time, and `wait` what becomes of records that
+//! have to wait for it. This room knows nothing of epochs' contents, logs or files: it seals when told.
 
 mod apply;
 pub mod flow;
@@ -14,6 +15,7 @@ pub mod rounds;
 pub mod route;
 pub mod run;
 mod serial;
+mod together;
 mod wait;
 
 use std::sync::Arc;

@@ -3,14 +3,16 @@
 
 use std::sync::Arc;
 
+use super::refuse::Refusals;
 use super::{Asked, Mailbox, Message, TaskUpdates};
 use crate::key::KeyHash;
 use crate::lookup::{self, Directory, TableId};
+use crate::metrics::OperatorMeters;
 use crate::plugin::{Consistency, LookupError, OtherTables, Outcomes, Page, TableUpdates, Use};
 use crate::record::{Batch, BatchSize, Column};
 use crate::state::update::{Operands, Updates};
 use crate::state::{TablesError, Updated};
-use crate::task::flow::Flow;
+use crate::task::flow::{Flow, Way};
 use crate::task::progress::Progress;
 
 /// A table that an operator uses.
@@ -25,6 +27,12 @@ pub struct UsedTable {
     pub tasks: Arc<[Mailbox]>,
     /// The task of each partition.
     pub owners: Arc<[u16]>,
+    /// What its owner calls it.
+    pub name: String,
+    /// Its owner's rule for records that fail.
+    pub refusals: Refusals,
+    /// What its owner counts.
+    pub meters: Arc<OperatorMeters>,
 }
 
 /// The tables that an operator uses.
@@ -119,6 +127,11 @@ impl Others {
         self.tables[table].id
     }
 
+    /// The table number `table` of those that are used.
+    pub fn used(&self, table: usize) -> &UsedTable {
+        &self.tables[table]
+    }
+
     /// Whether a table can be scanned.
     pub fn is_ordered(&self, table: TableId) -> bool {
         self.directory.is_ordered(table)
@@ -138,10 +151,11 @@ impl Others {
 
 /// Counts a message and puts it into a mailbox.
 pub(super) fn post(to: &Mailbox, message: Message, records: u64, bytes: u64, flow: &Flow) {
-    flow.add(records, bytes);
+    let way = if matches!(message, Message::Looped(_)) { Way::Loop } else { Way::Ahead };
+    flow.add(way, records, bytes);
     // A task that has ended has reported why already; the message is then void with its epoch.
     if to.send(message).is_err() {
-        flow.remove(records, bytes);
+        flow.remove(way, records, bytes);
     }
 }
 
@@ -292,12 +306,24 @@ fn told(error: lookup::LookupError) -> LookupError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::manifest::OnError;
     use crate::state::update::Op;
 
     fn used(tasks: usize) -> UsedTable {
         let mailboxes: Vec<Mailbox> = (0..tasks).map(|_| tokio::sync::mpsc::unbounded_channel().0).collect();
         let owners: Vec<u16> = (0..16).map(|partition| (partition * tasks / 16) as u16).collect();
-        UsedTable { id: TableId::default(), owner: 0, table: 0, tasks: mailboxes.into(), owners: owners.into() }
+        let (tasks, owners) = (mailboxes.into(), owners.into());
+        let refusals = Refusals::new("operator", "owner", OnError::Stop, None);
+        UsedTable {
+            id: TableId::default(),
+            owner: 0,
+            table: 0,
+            tasks,
+            owners,
+            name: "table".to_owned(),
+            refusals,
+            meters: Arc::default(),
+        }
     }
 
     #[test]

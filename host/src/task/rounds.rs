@@ -14,6 +14,7 @@
 //! a time all the same, and nobody else may write these tables. A round begins and ends within an epoch, since its records are in flight.
 
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -31,6 +32,24 @@ pub(super) struct Place(u64);
 impl Place {
     fn of(table: TableId, key: &[u8]) -> Self {
         Self(xxh3_64_with_seed(key, table.number()))
+    }
+}
+
+/// Hashes what is a hash already.
+#[derive(Debug, Default)]
+struct AlreadyHashed(u64);
+
+impl Hasher for AlreadyHashed {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.0 = self.0.rotate_left(8) ^ u64::from(byte));
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
     }
 }
 
@@ -64,7 +83,7 @@ impl Reads {
 /// The keys that the records of one task would write, each with the first record that would.
 #[derive(Debug, Default)]
 pub(super) struct Claims {
-    places: HashMap<Place, u32>,
+    places: HashMap<Place, u32, BuildHasherDefault<AlreadyHashed>>,
     /// The keys of ordered tables as they are, for ranges.
     keys: BTreeMap<(TableId, Box<[u8]>), u32>,
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::oneshot;
 
-use super::flow::Flow;
+use super::flow::{Flow, Way};
 use super::others::post;
 use super::refuse::{Refusals, Refused};
 use super::{Mailbox, Message, TaskError};
@@ -52,9 +52,9 @@ impl SinkHandle {
     /// Sends a batch. A sink whose thread has ended has reported why already; the batch is then void with its epoch.
     pub fn send(&self, batch: Batch) {
         let (records, bytes) = (batch.len() as u64, batch.byte_len() as u64);
-        self.flow.add(records, bytes);
+        self.flow.add(Way::Ahead, records, bytes);
         if self.sender.send(SinkMessage::Records(batch)).is_err() {
-            self.flow.remove(records, bytes);
+            self.flow.remove(Way::Ahead, records, bytes);
         }
     }
 
@@ -120,6 +120,15 @@ impl Router {
     /// A router for ports whose readers are `ports[port]`.
     pub fn new(ports: Vec<Vec<Edge>>, flow: Arc<Flow>) -> Self {
         Self { ports, flow }
+    }
+
+    /// Into how many parts a batch sent on `port` is divided at most.
+    pub fn parts(&self, port: usize) -> usize {
+        let parts = |edge: &Edge| match &edge.to {
+            Destination::Partitioned { tasks, .. } => tasks.len(),
+            Destination::Task(_) | Destination::Spread { .. } | Destination::Sink(_) => 1,
+        };
+        self.ports[port].iter().map(parts).max().unwrap_or(1)
     }
 
     /// Sends a batch to all readers of `port`.

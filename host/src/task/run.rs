@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::flow::Flow;
+use super::flow::{Flow, Way};
 use super::isolate;
 use super::others::{self, Others};
 use super::refuse::{Refusals, Refused};
@@ -16,8 +16,8 @@ use super::route::Router;
 use super::serial::{RecordedOthers, RecordedState, Recorder};
 use super::{Mailbox, Message, TaskError, TaskSeal};
 use crate::metrics::OperatorMeters;
+use crate::plugin::callable::{Callable, Process, Surroundings};
 use crate::plugin::engine::Function;
-use crate::plugin::instance::Instance;
 use crate::plugin::{BatchLog, Effects, Failure, FailureKind, Limits, OtherTables, StateReadError, StateReader};
 use crate::record::{Batch, Column};
 use crate::state::{TablesError, TaskTables};
@@ -28,11 +28,11 @@ const CALL_BYTES_MAX: usize = 4 << 20;
 const MERGED_BYTES_MAX: usize = 128 << 10;
 
 /// What all tasks of an operator share.
-pub struct OperatorSetup {
+pub struct OperatorSetup<F> {
     /// The operator's name.
     pub name: String,
     /// Its function.
-    pub function: Arc<Function>,
+    pub function: Arc<F>,
     /// Handed to `init`.
     pub config: String,
     /// What an instance may use.
@@ -51,9 +51,9 @@ pub struct OperatorSetup {
     pub others: Arc<Others>,
 }
 
-/// One parallel instance of an operator.
-pub struct Task {
-    pub(super) operator: Arc<OperatorSetup>,
+/// One parallel instance of an operator, whose function is an `F`.
+pub struct Task<F: Callable = Function> {
+    pub(super) operator: Arc<OperatorSetup<F>>,
     /// Which operator of the graph it works for, and which of its tasks it is.
     pub(super) place: (usize, usize),
     pub(super) tables: Arc<TaskTables>,
@@ -76,14 +76,14 @@ pub struct Task {
     hurry: bool,
     /// A message taken from the mailbox that the batch under way had no room for.
     held: Option<Message>,
-    instance: Option<Instance>,
+    instance: Option<F::Instance>,
 }
 
-impl Task {
+impl<F: Callable> Task<F> {
     /// A task of `operator` that owns `tables`. `place` says which operator of the graph that is, and which of its tasks this one is; with a
     /// `seat` it works in rounds.
     pub fn new(
-        operator: Arc<OperatorSetup>,
+        operator: Arc<OperatorSetup<F>>,
         place: (usize, usize),
         tables: Arc<TaskTables>,
         router: Router,
@@ -147,27 +147,36 @@ impl Task {
                     // The coordinator that no longer listens is stopping the job.
                     let _ = reply.send(TaskSeal { deltas: self.tables.seal(), carried });
                 }
-                Message::Records(batch) if self.is_behind() => self.put_off(batch.into()),
-                Message::Looped(batch) if self.is_behind() => self.put_off(batch),
+                Message::Records(batch) if self.is_behind() => self.put_off(batch.into(), Way::Ahead),
+                Message::Looped(batch) if self.is_behind() => self.put_off(batch, Way::Loop),
                 Message::Records(batch) => self.work_on_gathered(batch, false).await?,
-                Message::Looped(batch) if self.flow.begin_looped(batch.len() as u64, batch.byte_len() as u64) => {
+                Message::Looped(batch) if self.may_begin(&batch) => {
                     self.work_on_gathered(Arc::unwrap_or_clone(batch), true).await?;
                 }
-                Message::Looped(batch) => self.carried.push_back(batch),
+                Message::Looped(batch) => {
+                    self.carried.push_back(batch);
+                    // Admission may have opened since, and whoever opened it have seen nothing to wake this task for.
+                    self.work_on_carried().await?;
+                }
                 Message::Updates(sent) => {
                     let (records, bytes) = others::size_of_updates(&sent.updates);
                     self.take_updates(*sent)?;
-                    self.flow.remove(records, bytes);
+                    self.flow.remove(Way::Ahead, records, bytes);
                     self.relieve().await;
                 }
                 Message::Outcomes { port, records } => {
                     let (count, bytes) = (records.len() as u64, records.byte_len() as u64);
                     self.router.send_looped(port, records)?;
-                    self.flow.remove(count, bytes);
+                    self.flow.remove(Way::Ahead, count, bytes);
                 }
             }
         }
         Ok(())
+    }
+
+    /// Whether what came by a loop may be begun now.
+    fn may_begin(&self, batch: &Batch) -> bool {
+        self.flow.begin_looped(batch.len() as u64, batch.byte_len() as u64, !self.carried.is_empty())
     }
 
     /// Works on `batch`, which is in flight, and on what may be merged with it.
@@ -176,8 +185,9 @@ impl Task {
         if let Some(rest) = self.work(gathered.batch).await? {
             self.wait_behind(rest);
         }
+        let way = if looped { Way::Loop } else { Way::Ahead };
         for (records, bytes) in gathered.counted {
-            self.flow.remove(records, bytes);
+            self.flow.remove(way, records, bytes);
         }
         self.relieve().await;
         Ok(())
@@ -220,6 +230,10 @@ impl Task {
                     batch.extend_from(&more, 0..more.len());
                 }
                 Message::Looped(more) if looped && self.fit_together(&batch, &more) => {
+                    if !self.may_begin(&more) {
+                        self.carried.push_back(more);
+                        break;
+                    }
                     counted.push((more.len() as u64, more.byte_len() as u64));
                     batch.extend_from(&more, 0..more.len());
                 }
@@ -346,6 +360,7 @@ impl Task {
             None => self.new_instance().await?,
         };
         let (batch, result) = instance.process(batch, log).await;
+        self.operator.meters.calls.add(u64::from(result.is_ok()));
         match &result {
             Ok(effects) if effects.dropped_any => {}
             Ok(_) => self.instance = Some(instance),
@@ -360,7 +375,7 @@ impl Task {
         self.instance = None;
     }
 
-    async fn new_instance(&self) -> Result<Instance, TaskError> {
+    async fn new_instance(&self) -> Result<F::Instance, TaskError> {
         let OperatorSetup { name, function, limits, config, others, .. } = &*self.operator;
         let (own, others_arc) = (OwnTables(Arc::clone(&self.tables)), Arc::clone(others));
         let (state, other_tables): (Arc<dyn StateReader>, Arc<dyn OtherTables>) = match &self.recorder {
@@ -370,7 +385,9 @@ impl Task {
                 Arc::new(RecordedOthers { others: others_arc, recorder: recorder.clone() }),
             ),
         };
-        let made = Instance::new(name, function, *limits, state, other_tables, others.uses(), config).await;
+        let uses = others.uses();
+        let surroundings = Surroundings { operator: name, limits: *limits, state, others: other_tables, uses, config };
+        let made = function.instance(surroundings).await;
         made.map_err(|error| TaskError::Plugin { operator: name.clone(), error })
     }
 

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::TaskError;
 use super::rounds::{Claims, Reads, Seat};
 use super::run::Task;
+use super::{TaskError, together};
 use crate::lookup::TableId;
+use crate::plugin::callable::Callable;
 use crate::plugin::{
     BatchLog, Consistency, Effects, Failure, LookupError, OtherTables, Page, StateReadError, StateReader,
 };
@@ -25,28 +26,28 @@ impl Recorder {
 
 /// A record that has run against the state at the round's start.
 struct Run {
-    batch: Batch,
     result: Result<Effects, Failure>,
     reads: Reads,
     writes: Reads,
 }
 
-impl Task {
+impl<F: Callable> Task<F> {
     /// Takes part in a round with `batch`, which may be empty.
     pub(super) async fn round(&mut self, mut seat: Seat, batch: Batch) -> Result<Seat, TaskError> {
         seat.begin().await;
         let (runs, claims) = self.run_each(&batch).await?;
         let verdict = seat.claim(claims).await;
-        let mut again = Vec::new();
+        let (mut committed, mut again) = (Effects::default(), Vec::new());
         for (record, run) in runs.into_iter().enumerate() {
             match run.result {
                 Ok(effects) if verdict.commits(record as u32, &run.reads, &run.writes) => {
-                    self.apply(&run.batch, effects)?;
+                    together::add(&mut committed, record as u32, effects);
                 }
                 // What failed may have failed for what it saw: it is found out when it runs on what those before it have left.
-                _ => again.push(run.batch),
+                _ => again.push(record),
             }
         }
+        self.apply(&batch, committed)?;
         self.operator.meters.reruns.add(again.len() as u64);
         if !again.is_empty() {
             // The instance has seen what did not happen.
@@ -55,7 +56,7 @@ impl Task {
         if seat.applied(again.len()).await {
             seat.turn().await;
             for record in again {
-                let rest = self.run_batch(record).await?;
+                let rest = self.run_batch(batch.slice(record..record + 1)).await?;
                 debug_assert!(rest.is_none(), "a serializable operator is not allowed to wait");
             }
             seat.pass();
@@ -66,18 +67,27 @@ impl Task {
     /// Runs every record by itself, and applies nothing.
     async fn run_each(&mut self, batch: &Batch) -> Result<(Vec<Run>, Claims), TaskError> {
         let (mut runs, mut claims) = (Vec::with_capacity(batch.len()), Claims::default());
+        self.warm_up(batch)?;
         let mut log = BatchLog::default();
         for record in 0..batch.len() {
             self.take_reads();
-            let (batch, result) = self.call(batch.slice(record..record + 1), &mut log).await?;
+            let (_, result) = self.call(batch.slice(record..record + 1), &mut log).await?;
             let mut writes = Reads::default();
             for (table, keys) in result.iter().flat_map(|effects| self.written(effects)) {
                 claims.write(record as u32, table, self.operator.others.is_ordered(table), keys);
                 writes.keys(table, keys);
             }
-            runs.push(Run { batch, result, reads: self.take_reads(), writes });
+            runs.push(Run { result, reads: self.take_reads(), writes });
         }
         Ok((runs, claims))
+    }
+
+    /// Looks the records' own keys up together: what the calls will ask for one by one is at hand then, from memory that is far away or from redb.
+    fn warm_up(&self, batch: &Batch) -> Result<(), TaskError> {
+        let tables = 0..self.operator.function.description().tables.len();
+        tables.into_iter().try_for_each(|table| {
+            self.tables.with_values(table, &batch.keys, &mut |_, _| {}).map_err(|error| self.storage(&error))
+        })
     }
 
     fn take_reads(&self) -> Reads {

@@ -7,10 +7,12 @@
 use std::sync::Arc;
 
 use super::TaskError;
+use super::flow::Way;
 use super::run::Task;
+use crate::plugin::callable::Callable;
 use crate::record::Batch;
 
-impl Task {
+impl<F: Callable> Task<F> {
     /// Begins what is carried over, as long as no drain is under way and nothing of it has to wait.
     pub(super) async fn work_on_carried(&mut self) -> Result<(), TaskError> {
         while !self.has_to_wait()
@@ -25,7 +27,7 @@ impl Task {
                 Some(rest) => self.wait_in_front(rest, records),
                 None => self.keeps_order &= !self.carried.is_empty(),
             }
-            self.flow.remove(records, bytes);
+            self.flow.remove(Way::Loop, records, bytes);
             self.relieve().await;
         }
         Ok(())
@@ -42,11 +44,11 @@ impl Task {
     }
 
     /// Takes a batch that is in flight behind what waits.
-    pub(super) fn put_off(&mut self, batch: Arc<Batch>) {
+    pub(super) fn put_off(&mut self, batch: Arc<Batch>, way: Way) {
         let (records, bytes) = (batch.len() as u64, batch.byte_len() as u64);
         self.operator.meters.waited.add(records);
         self.carry(batch);
-        self.flow.remove(records, bytes);
+        self.flow.remove(way, records, bytes);
     }
 
     /// Takes what is left of a batch that has just come, whose first record is too early. The batch is still counted as in flight.

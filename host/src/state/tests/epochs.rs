@@ -247,6 +247,37 @@ fn a_view_that_is_held_stays_what_it_is_and_keeps_nothing_from_going_on() {
     assert_eq!(logged.len(), 1, "the log does not grow for a view: {logged:?}");
 }
 
+/// The bytes of all files of the job.
+fn bytes_on(disk: &CrashDisk) -> usize {
+    disk.files().iter().map(|path| disk.read(path).unwrap().len()).sum()
+}
+
+#[test]
+fn a_reader_who_asks_for_an_old_epoch_for_ever_is_refused_by_name_and_files_do_not_grow() {
+    const LARGE: usize = 400;
+    let disk = CrashDisk::new();
+    let limits = OpenOptions { retained: 1_000, retained_bytes: Some(200_000), ..options(&disk) };
+    let mut job = Job::open_with(&disk, limits).unwrap();
+    let (mut early, mut refused) = (0, None);
+    for epoch in 1..=120u64 {
+        (0..KEYS).for_each(|number| job.apply(&key(number), Some(&vec![epoch as u8; LARGE])));
+        let entry = job.seal();
+        job.commit(entry).unwrap();
+        job.opened.store.flush().unwrap();
+        match job.opened.store.epochs().view(Some(1)) {
+            Ok(view) => assert_eq!(get_at(&job.tasks, &view, &[7]), [Some(vec![1; LARGE])]),
+            Err(error) => refused = Some(error.to_string()),
+        }
+        if epoch == 20 {
+            early = bytes_on(&disk);
+        }
+    }
+    let refused = refused.expect("the bytes of 120 epochs pass the limit");
+    assert!(refused.contains("epoch 1:") && refused.contains("`checkpoint.retained-bytes`"), "{refused}");
+    let late = bytes_on(&disk);
+    assert!(late <= 2 * early, "{early} bytes after 20 epochs, {late} after 120");
+}
+
 #[test]
 fn a_removed_key_that_memory_has_forgotten_is_still_there_in_an_earlier_view() {
     const MANY: u32 = 6000;

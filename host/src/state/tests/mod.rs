@@ -3,9 +3,11 @@
 mod crash;
 mod damage;
 mod epochs;
+mod memory;
 mod model;
 mod offline;
 mod restart;
+mod updating;
 mod versions;
 
 use std::collections::BTreeMap;

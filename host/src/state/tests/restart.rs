@@ -48,6 +48,27 @@ fn state_comes_back_from_redb_and_the_log_behind_it() {
 }
 
 #[test]
+fn keys_whose_hash_would_be_negative_as_a_signed_number_are_found_again() {
+    let keys: Vec<Vec<u8>> = (0..400).map(key).filter(|key| crate::key::KeyHash::of(key).0 >> 63 == 1).collect();
+    let homes: BTreeMap<_, _> =
+        keys.iter().map(|key| (crate::key::KeyHash::of(key).partition(PARTITIONS), ())).collect();
+    assert_eq!(homes.len(), usize::from(PARTITIONS));
+    for flushed in [false, true] {
+        let disk = CrashDisk::new();
+        let mut job = Job::open(&disk).unwrap();
+        keys.iter().for_each(|key| job.apply(key, Some(key)));
+        let entry = job.seal();
+        job.commit(entry).unwrap();
+        if flushed {
+            job.opened.store.flush().unwrap();
+        }
+        drop(job);
+        let job = Job::open(&disk).unwrap();
+        keys.iter().for_each(|key| assert_eq!(job.get(key).as_ref(), Some(key)));
+    }
+}
+
+#[test]
 fn what_was_not_committed_is_gone() {
     let disk = CrashDisk::new();
     run(&disk, 2, None);

@@ -139,6 +139,8 @@ enum Step {
     /// By a batch: several keys at their times.
     Write(Vec<(u32, i64, Option<u8>)>),
     Add(u32, i64, i64),
+    /// Writes of one task's keys, and then removals of some of them and additions to others, by one batch.
+    Both(Vec<(u32, i64, Option<u8>)>, Vec<(u32, i64, i64)>, Vec<(u32, i64)>),
     Commit,
     Flush,
     Maintain,
@@ -146,9 +148,13 @@ enum Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let write = (0..KEYS, 0..TIMES, prop::option::weighted(0.8, any::<u8>()));
+    let write = || (0..KEYS, 0..TIMES, prop::option::weighted(0.8, any::<u8>()));
+    let writes = || prop::collection::vec(write(), 1..6);
+    let adds = prop::collection::vec((0..KEYS, 0..TIMES, 0i64..9), 0..6);
+    let deletes = prop::collection::vec((0..KEYS, 0..TIMES), 0..3);
     prop_oneof![
-        8 => prop::collection::vec(write, 1..6).prop_map(Step::Write),
+        8 => writes().prop_map(Step::Write),
+        4 => (writes(), adds, deletes).prop_map(|(writes, adds, deletes)| Step::Both(writes, adds, deletes)),
         3 => (0..KEYS, 0..TIMES, 0i64..9).prop_map(|(key, time, by)| Step::Add(key, time, by)),
         3 => Just(Step::Commit),
         2 => Just(Step::Flush),
@@ -177,17 +183,65 @@ fn apply(job: &VersionedJob, all: &mut Everything, writes: &[(u32, i64, Option<u
     }
 }
 
+fn added(keys: &[(Vec<u8>, i64, i64)]) -> Updates {
+    let operands: Vec<[u8; 8]> = keys.iter().map(|(.., by)| by.to_le_bytes()).collect();
+    Updates {
+        op: Op::Add(Number::S64),
+        keys: keys.iter().map(|(key, ..)| key.as_slice()).collect(),
+        operands: Operands { items: operands.iter().map(<[u8; 8]>::as_slice).collect(), present: Vec::new() },
+        expected: Operands::default(),
+        times: keys.iter().map(|(_, time, _)| *time).collect(),
+    }
+}
+
+fn deleted(keys: &[(Vec<u8>, i64)]) -> Updates {
+    Updates {
+        op: Op::Delete,
+        keys: keys.iter().map(|(key, _)| key.as_slice()).collect(),
+        operands: Operands { items: keys.iter().map(|_| &b""[..]).collect(), present: vec![false; keys.len()] },
+        expected: Operands::default(),
+        times: keys.iter().map(|(_, time)| *time).collect(),
+    }
+}
+
 fn add(job: &VersionedJob, all: &mut Everything, number: u32, time: i64, by: i64) {
     let key = key(number);
-    let updates = Updates {
-        op: Op::Add(Number::S64),
-        keys: [key.as_slice()].into_iter().collect(),
-        operands: Operands { items: [by.to_le_bytes().as_slice()].into_iter().collect(), present: Vec::new() },
-        expected: Operands::default(),
-        times: vec![time],
-    };
+    let updates = added(&[(key.clone(), time, by)]);
     assert_eq!(job.task_of(&key).update(VERSIONED, &updates).unwrap(), [Ok(true)]);
     all.add(&key, time, by);
+}
+
+/// What is of one task's keys in a batch of writes, removals and additions.
+fn apply_both(
+    job: &VersionedJob,
+    all: &mut Everything,
+    writes: &[(u32, i64, Option<u8>)],
+    adds: &[(u32, i64, i64)],
+    deletes: &[(u32, i64)],
+) {
+    let task = &job.tasks[0];
+    let owned = |number: &u32| Some(key(*number)).filter(|key| task.owns(key));
+    let writes: Vec<_> =
+        writes.iter().filter_map(|(number, time, byte)| Some((owned(number)?, *time, byte.map(value)))).collect();
+    let adds: Vec<_> = adds.iter().filter_map(|(number, time, by)| Some((owned(number)?, *time, *by))).collect();
+    let deletes: Vec<_> = deletes.iter().filter_map(|(number, time)| Some((owned(number)?, *time))).collect();
+    let both = writes.iter().flat_map(|(key, time, value)| {
+        let value = value.as_ref().map(|value| value.as_slice());
+        [PLAIN, VERSIONED].map(|table| Write { table, key, value, when: When::At(*time) })
+    });
+    let (deletes_of, adds_of) = (deleted(&deletes), added(&adds));
+    let updates = [(VERSIONED, &deletes_of), (VERSIONED, &adds_of), (PLAIN, &adds_of)];
+    let updates = updates.map(|(table, updates)| UpdatesOf { table, updates });
+    task.write_and_update(both.collect(), &updates).unwrap();
+    writes.iter().for_each(|(key, time, value)| all.write(key, *time, value.as_ref().map(|value| value.as_slice())));
+    for (key, time) in &deletes {
+        all.versions.entry(key.clone()).or_default().insert(*time, None);
+    }
+    for (key, time, by) in &adds {
+        all.add(key, *time, *by);
+        let sum = all.plain.get(key).map_or(0, |value| i64::from_le_bytes(value.as_slice().try_into().unwrap())) + by;
+        all.plain.insert(key.clone(), sum.to_le_bytes().to_vec());
+    }
 }
 
 fn check(steps: &[Step]) {
@@ -198,6 +252,7 @@ fn check(steps: &[Step]) {
         match step {
             Step::Write(writes) => apply(&job, &mut all, writes),
             Step::Add(number, time, by) => add(&job, &mut all, *number, *time, *by),
+            Step::Both(writes, adds, deletes) => apply_both(&job, &mut all, writes, adds, deletes),
             Step::Commit => {
                 job.commit();
                 committed.push(all.clone());

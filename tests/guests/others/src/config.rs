@@ -56,6 +56,11 @@ pub enum Mode {
     CompareAndPut,
     /// Takes `n` from the other table's value of `key` and adds it to that of `to`.
     Transfer,
+    /// Adds `n` to its own value of `key` and to the other table's value of `to`, and emits what it has found there before, as `look-up` does.
+    Meet,
+    /// Looks the other table's value of `to` up and sets it to that and `n`, if it is still the same; tries again until it is, then emits the record. What comes of
+    /// each try comes back on `done`.
+    Claim,
     /// Sends the record to the owner of the other table, for key `to`.
     Send,
     /// Sends the record on, with `n` less 1, from key to key and back, until `n` is 0; then emits it. A negative `n` never gets there.

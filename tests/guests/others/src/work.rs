@@ -29,16 +29,23 @@ pub struct Item<'a> {
     pub request: Request,
 }
 
+impl<'a> Item<'a> {
+    fn read(key: &'a [u8], value: &'a [u8], time: i64) -> Result<Self, String> {
+        Ok(Self { key, value, time, request: Request::parse(value)? })
+    }
+}
+
 /// Works on a batch as `config` says.
 pub fn process(config: &Config, input: &Batch) -> Result<(), String> {
-    if config.mode == Mode::Echo {
-        return echo(input);
+    match config.mode {
+        Mode::Echo => return echo(input),
+        Mode::Claim => return claim(config, input),
+        _ => {}
     }
     let columns = items(&input.keys).zip(items(&input.values)).zip(&input.times);
-    let read = |((key, value), &time): ((_, _), &i64)| Ok(Item { key, value, time, request: Request::parse(value)? });
-    let batch = columns.map(read).collect::<Result<Vec<_>, String>>()?;
+    let batch = columns.map(|((key, value), &time)| Item::read(key, value, time)).collect::<Result<Vec<_>, _>>()?;
     match config.mode {
-        Mode::Echo => Ok(()),
+        Mode::Echo | Mode::Claim => Ok(()),
         Mode::Keep => keep(config.values, &batch),
         Mode::Sum => sum(&batch),
         Mode::LookUp => look_up(config, &batch),
@@ -48,6 +55,7 @@ pub fn process(config: &Config, input: &Batch) -> Result<(), String> {
         Mode::UpdateSingly => update_singly(config, &batch),
         Mode::CompareAndPut => compare_and_put(config, &batch),
         Mode::Transfer => transfer(&batch),
+        Mode::Meet => meet(config, &batch),
         Mode::Send => send(&batch),
         Mode::Bounce => bounce(&batch),
         Mode::Loop => go_round(&batch),
@@ -69,19 +77,68 @@ fn keep(values: Values, batch: &[Item<'_>]) -> Result<(), String> {
 }
 
 fn sum(batch: &[Item<'_>]) -> Result<(), String> {
+    let sums = add_to_own(batch)?;
+    let mut emitted = Emitted::default();
+    for (index, (item, sum)) in batch.iter().zip(sums).enumerate() {
+        emitted.push(index, item.key, sum.to_string().as_bytes(), item.time);
+    }
+    emit("out", emitted)
+}
+
+/// Adds each record's number to its own value, and returns what that has come to.
+fn add_to_own(batch: &[Item<'_>]) -> Result<Vec<i64>, String> {
     let stored = state::get_many(OWN, &keys(batch)).map_err(said("get-many"))?;
     let mut sums: HashMap<&[u8], i64> = HashMap::new();
-    let mut emitted = Emitted::default();
-    let mut written = Vec::new();
-    for (index, (item, stored)) in batch.iter().zip(optional(&stored)).enumerate() {
+    let mut all_sums = Vec::new();
+    for (item, stored) in batch.iter().zip(optional(&stored)) {
         let stored = stored.and_then(|bytes| Some(i64::from_le_bytes(bytes.try_into().ok()?)));
         let sum = sums.entry(item.key).or_insert(stored.unwrap_or_default());
         *sum += item.request.n as i64;
-        emitted.push(index, item.key, sum.to_string().as_bytes(), item.time);
-        written.push(sum.to_le_bytes());
+        all_sums.push(*sum);
     }
-    state::put_many(OWN, &keys(batch), &column(written), &all(batch)).map_err(said("put-many"))?;
-    emit("out", emitted)
+    let written = column(all_sums.iter().map(|sum| sum.to_le_bytes()));
+    state::put_many(OWN, &keys(batch), &written, &all(batch)).map_err(said("put-many"))?;
+    Ok(all_sums)
+}
+
+fn meet(config: &Config, batch: &[Item<'_>]) -> Result<(), String> {
+    add_to_own(batch)?;
+    let added = column(batch.iter().map(|item| (item.request.n as i64).to_le_bytes()));
+    tables::update_many(OTHER, &others(batch), &Op::AddS64, &added, &all(batch), None).map_err(said("update-many"))?;
+    look_up(config, batch)
+}
+
+/// A record is a request, or what has come of one: a byte that says whether it was met, and the request.
+fn claim(config: &Config, input: &Batch) -> Result<(), String> {
+    let (mut met, mut open, mut records) = (Emitted::default(), Vec::new(), Vec::new());
+    for (index, (key, value)) in items(&input.keys).zip(items(&input.values)).enumerate() {
+        let time = input.times[index];
+        match value.split_first() {
+            Some((1, request)) => met.push(index, key, request, time),
+            Some((0, request)) => open.push((index, Item::read(key, request, time)?)),
+            _ => open.push((index, Item::read(key, value, time)?)),
+        }
+    }
+    emit("out", met)?;
+    let mut batch = Vec::new();
+    for (index, item) in open {
+        records.push(index as u32);
+        batch.push(item);
+    }
+    if batch.is_empty() {
+        return Ok(());
+    }
+    let found = tables::get_many(OTHER, &others(&batch), &consistency(config)).map_err(said("get-many"))?;
+    let new = optional(&found).zip(&batch).map(|(found, item)| {
+        let found = found.map_or(Ok(0), |bytes| bytes.try_into().map(i64::from_le_bytes));
+        Ok((found.map_err(|_| "the value is no integer of 64 bits")? + item.request.n as i64).to_le_bytes())
+    });
+    let new = column(new.collect::<Result<Vec<_>, &str>>()?);
+    let new = OptionalColumn { items: new, present: vec![1; batch.len()] };
+    let values = column(batch.iter().map(|item| item.value));
+    let outcomes = Outcomes { port: DONE.to_owned(), keys: keys(&batch), values };
+    tables::compare_and_put_many(OTHER, &others(&batch), &found, &new, &records, Some(&outcomes))
+        .map_err(said("compare-and-put-many"))
 }
 
 fn look_up(config: &Config, batch: &[Item<'_>]) -> Result<(), String> {

@@ -1,0 +1,69 @@
+//! What a task needs of a function: to make instances of it, and to call them.
+//!
+//! Compiled components are one kind of function; a simulation of a job has its own, so that all that surrounds a call is the code that jobs run.
+
+use std::sync::Arc;
+
+use super::engine::Function;
+use super::instance::Instance;
+use super::{BatchLog, Description, Effects, Failure, Limits, OtherTables, PluginError, StateReader, Use};
+use crate::record::Batch;
+
+/// What an instance is made with.
+pub struct Surroundings<'a> {
+    /// The operator's name, which the instance's log lines bear.
+    pub operator: &'a str,
+    /// What the instance may use.
+    pub limits: Limits,
+    /// The tables of its task.
+    pub state: Arc<dyn StateReader>,
+    /// The tables that its operator uses beside its own.
+    pub others: Arc<dyn OtherTables>,
+    /// What the function calls these, and may do with them, in the order of `others`.
+    pub uses: Arc<[Use]>,
+    /// A JSON object.
+    pub config: &'a str,
+}
+
+/// A function that tasks call by instances of it.
+pub trait Callable: Send + Sync + 'static {
+    /// A live instance. It serves one task and is discarded after any failure.
+    type Instance: Process;
+
+    /// What the function says of itself.
+    fn description(&self) -> &Description;
+
+    /// Makes an instance.
+    ///
+    /// # Errors
+    /// When it cannot be made within its limits, or refuses its config.
+    fn instance(&self, surroundings: Surroundings<'_>) -> impl Future<Output = Result<Self::Instance, PluginError>>;
+}
+
+/// An instance that works on batches.
+pub trait Process: Send {
+    /// Calls the function with `batch` and gives the batch back with what the call did. What it logs is written under the account of `log`.
+    ///
+    /// # Errors
+    /// [`Failure`] when the call failed; nothing of it has happened, and the instance must be dropped.
+    fn process(&mut self, batch: Batch, log: &mut BatchLog) -> impl Future<Output = (Batch, Result<Effects, Failure>)>;
+}
+
+impl Callable for Function {
+    type Instance = Instance;
+
+    fn description(&self) -> &Description {
+        &self.description
+    }
+
+    async fn instance(&self, surroundings: Surroundings<'_>) -> Result<Instance, PluginError> {
+        let Surroundings { operator, limits, state, others, uses, config } = surroundings;
+        Instance::new(operator, self, limits, state, others, uses, config).await
+    }
+}
+
+impl Process for Instance {
+    fn process(&mut self, batch: Batch, log: &mut BatchLog) -> impl Future<Output = (Batch, Result<Effects, Failure>)> {
+        Instance::process(self, batch, log)
+    }
+}
