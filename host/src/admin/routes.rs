@@ -266,6 +266,9 @@ async fn tables(State(service): State<Arc<Service>>, asked: QueryOf<Asked>) -> R
         for table in directory.tables() {
             let mut told =
                 json!({ "name": table.name, "ordered": table.ordered, "schema_version": table.schema_version });
+            if let Some(span_ms) = table.versioned_span_ms {
+                told["versioned_ms"] = span_ms.into();
+            }
             if is_counted {
                 told["keys"] = directory.count_at(table.id, &moment)?.into();
             }

@@ -356,6 +356,10 @@ fn refuse(source: &SourceSetup, bad: &[BadRecord]) -> Result<(), JobError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::connector::ConnectorError;
+    use crate::manifest::OnError;
+    use crate::record::Batch;
+    use crate::task::flow::Way;
 
     fn split(time: i64, ended: bool) -> SplitPosition {
         SplitPosition { at: Position(serde_json::Value::Null), ended, time }
@@ -363,6 +367,68 @@ mod tests {
 
     fn check(is_followed: bool, splits: &[Option<SplitPosition>], expected: i64) {
         assert_eq!(reached(is_followed, splits.iter().map(Option::as_ref)), expected, "{splits:?}");
+    }
+
+    /// Brings one record a read, for ever.
+    struct Endless;
+
+    impl Source for Endless {
+        fn splits(&self) -> Result<Vec<String>, ConnectorError> {
+            Ok(vec!["only".to_owned()])
+        }
+
+        fn open(&self, _: &str, _: Option<&Position>) -> Result<Box<dyn SplitReader>, ConnectorError> {
+            Ok(Box::new(Self))
+        }
+    }
+
+    impl SplitReader for Endless {
+        fn read(
+            &mut self,
+            _: usize,
+            _: usize,
+            batch: &mut Batch,
+            _: &mut Vec<BadRecord>,
+        ) -> Result<ReadOutcome, ConnectorError> {
+            batch.push(b"k", b"v", 7);
+            Ok(ReadOutcome::More)
+        }
+
+        fn position(&self) -> Position {
+            Position(serde_json::Value::Null)
+        }
+    }
+
+    #[test]
+    fn sources_that_nobody_waits_for_make_room_while_much_waits() {
+        let flow = Arc::new(Flow::default());
+        let source = |name: &str, yields| {
+            Arc::new(SourceSetup {
+                name: name.to_owned(),
+                source: Box::new(Endless),
+                router: Router::new(vec![Vec::new()], Arc::clone(&flow)),
+                refusals: Refusals::new("source", name, OnError::Stop, None),
+                meters: Arc::default(),
+                positions: Mutex::default(),
+                yields,
+            })
+        };
+        let sources = vec![source("awaited", false), source("waiting", true)];
+        let splits = Splits::new(sources.clone(), Arc::clone(&flow), Arc::default(), Instant::now()).unwrap();
+        let read = |steps: u64| {
+            let before: Vec<u64> = sources.iter().map(|source| source.meters.records_in.get()).collect();
+            (0..steps).for_each(|_| assert!(splits.step().unwrap()));
+            let after = sources.iter().map(|source| source.meters.records_in.get());
+            after.zip(before).map(|(after, before)| after - before).collect::<Vec<_>>()
+        };
+        flow.open();
+        assert_eq!(read(6), [3, 3]);
+        flow.carry(1 << 30, false);
+        assert_eq!(read(6), [6, 0]);
+        assert!(flow.begin_carried(1, 1 << 30));
+        flow.remove(Way::Loop, 1, 1 << 30);
+        assert_eq!(read(6), [3, 3]);
+        assert_eq!(splits.reached(), [6, 6]);
     }
 
     #[test]
