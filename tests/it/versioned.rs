@@ -198,6 +198,26 @@ fn an_order_that_waits_finds_the_price_of_its_time() {
 }
 
 #[test]
+fn a_finished_job_whose_input_grows_waits_for_what_has_come() {
+    let Market { prices, orders, job } = market(MANIFEST, 8, 30_000);
+    let (even, odd): (Vec<_>, Vec<_>) = prices.iter().cloned().partition(|event| event.key.len() % 2 == 0);
+    let files = [("quotes/even.jsonl", even), ("quotes/odd.jsonl", odd), ("orders.jsonl", orders.clone())];
+    let half = |events: &[Event]| events.partition_point(|event| event.time < 5_000);
+    for (file, events) in &files {
+        job.write(file, lines(&events[..half(events)]));
+    }
+    job.run().succeeded();
+    for (file, events) in &files {
+        job.write(file, lines(events));
+    }
+    let ended = job.run().succeeded();
+    assert!(ended.figure("operators/ask/waited") > 0);
+    let (expected, kept) = join(&orders, &Book::of(&prices));
+    assert_answered(&job, "answers", &expected);
+    assert_eq!(job.state("ask"), kept.newest());
+}
+
+#[test]
 fn who_waits_for_somebody_who_waits_finds_what_came_of_it() {
     let Market { prices, orders, job } = market(&format!("{MANIFEST}{CHAIN}"), 2, 30_000);
     let audits = events(&mut Dice(3), 2_000, 11_000, 0);

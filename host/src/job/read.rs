@@ -53,6 +53,9 @@ pub(super) struct SplitPosition {
     /// The greatest event time up to there, [`NO_TIME`] while there was none.
     #[serde(default = "no_time")]
     time: i64,
+    /// Whether this start has found that the split has ended: one that had at an earlier start may have grown.
+    #[serde(skip)]
+    is_through: bool,
 }
 
 fn no_time() -> i64 {
@@ -311,7 +314,8 @@ impl Splits {
         let mut positions = source.positions.lock();
         let before = positions.get(&split.name).map_or(NO_TIME, |position| position.time);
         let time = batch.times.iter().copied().fold(before, i64::max);
-        positions.insert(split.name.clone(), SplitPosition { at: reader.position(), ended, time });
+        let position = SplitPosition { at: reader.position(), ended, time, is_through: ended };
+        positions.insert(split.name.clone(), position);
         drop(positions);
         source.meters.bytes_read.lock().insert(split.name.clone(), reader.bytes_read());
         source.meters.records_in.add(records);
@@ -331,7 +335,7 @@ fn reached<'a>(is_followed: bool, splits: impl Iterator<Item = Option<&'a SplitP
     let (mut open, mut ended) = (None::<i64>, NO_TIME);
     for split in splits {
         match split {
-            Some(split) if split.ended => ended = ended.max(split.time),
+            Some(split) if split.is_through => ended = ended.max(split.time),
             _ => {
                 let time = split.map_or(NO_TIME, |split| split.time);
                 open = Some(open.map_or(time, |open| open.min(time)));
@@ -362,7 +366,7 @@ mod tests {
     use crate::task::flow::Way;
 
     fn split(time: i64, ended: bool) -> SplitPosition {
-        SplitPosition { at: Position(serde_json::Value::Null), ended, time }
+        SplitPosition { at: Position(serde_json::Value::Null), ended, time, is_through: ended }
     }
 
     fn check(is_followed: bool, splits: &[Option<SplitPosition>], expected: i64) {
@@ -441,6 +445,14 @@ mod tests {
     }
 
     #[test]
+    fn a_split_that_had_ended_before_may_have_grown() {
+        let recorded = serde_json::to_value(split(30, true)).unwrap();
+        let read = SplitPosition::read_all(&[("s".to_owned(), Position(recorded))].into()).unwrap();
+        assert!(read["s"].ended);
+        check(false, &[Some(read["s"].clone())], 29);
+    }
+
+    #[test]
     fn a_followed_source_is_never_through() {
         check(true, &[Some(split(30, true)), Some(split(20, true))], 29);
         check(true, &[], NO_TIME);
@@ -451,6 +463,6 @@ mod tests {
     fn positions_of_earlier_versions_have_no_time() {
         let recorded = Position(serde_json::json!({ "at": 7, "ended": false }));
         let read = SplitPosition::read_all(&[("s".to_owned(), recorded)].into()).unwrap();
-        assert_eq!(read["s"], SplitPosition { at: Position(7.into()), ended: false, time: NO_TIME });
+        assert_eq!(read["s"], SplitPosition { at: Position(7.into()), ended: false, time: NO_TIME, is_through: false });
     }
 }
