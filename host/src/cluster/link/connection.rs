@@ -1,0 +1,195 @@
+//! One connection, from the handshake to its end: the RPC system, heartbeats, and pushing what is to be sent.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use capnp::message::ReaderOptions;
+use capnp_rpc::RpcSystem;
+use capnp_rpc::rpc_twoparty_capnp::Side;
+use capnp_rpc::twoparty::VatNetwork;
+use tokio::io::{BufReader, BufWriter};
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::MissedTickBehavior;
+use tokio_util::compat::{TokioAsyncReadCompatExt, TokioAsyncWriteCompatExt};
+
+use super::generated::peer_capnp::peer;
+use super::guard::{Counted, Guarded};
+use super::handshake::Ready;
+use super::peer::{Beats, Closing, Peer};
+use super::serve::Served;
+use super::tls::Stream;
+use super::wire;
+
+/// The largest message that a peer may send.
+const MESSAGE_WORDS_MAX: usize = (64 << 20) / 8;
+/// How deep the structures of a message may be nested.
+const NESTING_MAX: i32 = 16;
+const READ_BUFFER_BYTES: usize = 64 << 10;
+const WRITE_BUFFER_BYTES: usize = 16 << 10;
+/// How long a peer may take to hear why its session ends.
+const FAREWELL_TIME: Duration = Duration::from_millis(200);
+
+/// What the two sides have agreed on.
+pub(super) struct Agreed {
+    pub(super) stream: Box<dyn Stream>,
+    /// Which side of the RPC system this host is.
+    pub(super) side: Side,
+    pub(super) own: Ready,
+    pub(super) theirs: Ready,
+    /// The number of the session, if a new one begins.
+    pub(super) fresh: u128,
+    /// What the other process calls itself.
+    pub(super) process: u64,
+}
+
+/// Runs a connection to its end.
+pub(super) async fn run(peer: Rc<Peer>, agreed: Agreed) {
+    let (reader, writer) = tokio::io::split(Counted::new(agreed.stream, peer.meters.clone()));
+    let reader = BufReader::with_capacity(READ_BUFFER_BYTES, reader).compat();
+    let writer = BufWriter::with_capacity(WRITE_BUFFER_BYTES, writer).compat_write();
+    let mut options = ReaderOptions::new();
+    options.traversal_limit_in_words(Some(MESSAGE_WORDS_MAX)).nesting_limit(NESTING_MAX);
+    let network = Guarded::new(VatNetwork::new(reader, writer, agreed.side, options));
+    let number = Rc::new(Cell::new(0));
+    let served: peer::Client = capnp_rpc::new_client(Served::new(Rc::clone(&peer), Rc::clone(&number)));
+    let mut system = RpcSystem::new(Box::new(network), Some(served.client));
+    let client: peer::Client = system.bootstrap(match agreed.side {
+        Side::Client => Side::Server,
+        Side::Server => Side::Client,
+    });
+    let closing = Rc::new(Closing::default());
+    let attached =
+        peer.attach(agreed.own, agreed.theirs, agreed.fresh, agreed.process, client.clone(), Rc::clone(&closing));
+    let Some(attached) = attached else { return };
+    number.set(attached);
+    let _open = Open::new(&peer);
+    let mut connection = Connection { peer, client, number: attached, beats: Rc::default(), tasks: JoinSet::new() };
+    connection.drive(system, &closing).await;
+    connection.peer.detach(Some(attached));
+}
+
+/// Counts a connection for as long as it lives.
+struct Open(Rc<Peer>);
+
+impl Open {
+    fn new(peer: &Rc<Peer>) -> Self {
+        peer.shared.open.set(peer.shared.open.get() + 1);
+        Self(Rc::clone(peer))
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.shared.open.set(self.0.shared.open.get() - 1);
+    }
+}
+
+struct Connection {
+    peer: Rc<Peer>,
+    client: peer::Client,
+    number: u64,
+    beats: Rc<Beats>,
+    /// Calls that wait for their answers.
+    tasks: JoinSet<()>,
+}
+
+impl Connection {
+    async fn drive(&mut self, system: RpcSystem<Side>, closing: &Closing) {
+        // As a task of its own: what panics in it, or in the call-backs of this host, ends the connection and not the thread.
+        let mut systems = JoinSet::new();
+        systems.spawn_local(system);
+        let mut heartbeat = tokio::time::interval(self.peer.shared.heartbeat);
+        heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                biased;
+                farewell = closing.wait() => {
+                    if let Some(reason) = farewell {
+                        self.say_farewell(&reason).await;
+                    }
+                    return;
+                }
+                Some(ended) = systems.join_next() => {
+                    match ended {
+                        Ok(Ok(())) => tracing::debug!(peer = self.peer.name, "the connection has ended"),
+                        Ok(Err(error)) => tracing::debug!(peer = self.peer.name, %error, "the connection broke"),
+                        Err(error) => self.defect(error),
+                    }
+                    return;
+                }
+                Some(done) = self.tasks.join_next(), if !self.tasks.is_empty() => {
+                    if let Err(error) = done {
+                        self.defect(error);
+                    }
+                }
+                () = self.peer.outgoing.notified() => self.push(),
+                _ = heartbeat.tick() => {
+                    self.beat();
+                    self.push();
+                }
+            }
+        }
+    }
+
+    /// A panic: what has been done of a call is not known, so the session cannot go on.
+    fn defect(&self, error: JoinError) {
+        if !error.is_panic() {
+            return;
+        }
+        let panic = error.into_panic();
+        let said = panic.downcast_ref::<&str>().map(|said| (*said).to_owned());
+        let said = said.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+        self.peer.end_session(&format!("a defect of wasmill in its connection: {said}"), false);
+    }
+
+    fn push(&mut self) {
+        let client = self.client.clone();
+        let fill = |first, messages: &mut dyn ExactSizeIterator<Item = &super::session::Message>| {
+            let mut request = client.push_request();
+            let mut told = request.get();
+            told.set_first(first);
+            let mut list = told.init_messages(messages.len() as u32);
+            for (index, message) in (0..).zip(messages) {
+                wire::write_message(list.reborrow().get(index), message)?;
+            }
+            Ok::<_, capnp::Error>(request)
+        };
+        while let Some(request) = self.peer.next_push(self.number, fill) {
+            let request = match request {
+                Ok(request) => request,
+                Err(error) => return self.peer.end_session(&format!("a message cannot be written: {error}"), true),
+            };
+            let (peer, number) = (Rc::clone(&self.peer), self.number);
+            let answered = request.send().promise;
+            self.tasks.spawn_local(async move {
+                match answered.await.and_then(|answered| Ok(answered.get()?.get_through())) {
+                    Ok(through) => peer.acknowledged(number, through),
+                    // What was sent is sent again over the next connection, unless the peer has ended the session.
+                    Err(_) => peer.detach(Some(number)),
+                }
+            });
+        }
+    }
+
+    fn beat(&mut self) {
+        let Some(sent) = self.beats.send(&self.peer.meters) else { return };
+        let answered = self.client.beat_request().send().promise;
+        let (peer, number, beats) = (Rc::clone(&self.peer), self.number, Rc::clone(&self.beats));
+        self.tasks.spawn_local(async move {
+            match answered.await.and_then(|answered| Ok(answered.get()?.get_through())) {
+                Ok(through) => {
+                    beats.answered(sent, &peer.meters);
+                    peer.acknowledged(number, through);
+                }
+                Err(_) => peer.detach(Some(number)),
+            }
+        });
+    }
+
+    async fn say_farewell(&self, reason: &str) {
+        let mut request = self.client.leave_request();
+        request.get().set_reason(reason);
+        let _ = tokio::time::timeout(FAREWELL_TIME, request.send().promise).await;
+    }
+}

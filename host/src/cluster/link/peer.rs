@@ -1,0 +1,489 @@
+//! A peer as the link's thread knows it: its session, its connection, and since when nothing has been heard of it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Notify, Semaphore};
+
+use super::attempt::{Attempts, Timing};
+use super::generated::peer_capnp::peer;
+use super::handshake::Ready;
+use super::message::Delivery;
+use super::meters::PeerMeters;
+use super::session::{Arrival, EARLY_BYTES_MAX, Early, Inbox, Message, Outbox, bytes_of};
+use super::wire::Received;
+use super::{Acknowledged, HostId, Listen, PeerEvent};
+use crate::epoch::Attempt;
+
+/// The lookups that a peer is asked at a time; more wait for their turn.
+const LOOKUPS_MAX: usize = 32;
+
+/// What all peers of a host share.
+pub(super) struct Shared {
+    pub(super) listen: Arc<dyn Listen>,
+    pub(super) attempts: Arc<Attempts>,
+    pub(super) heartbeat: Duration,
+    pub(super) lost_after: Duration,
+    /// Nothing that happens from now on is news.
+    pub(super) is_stopping: Cell<bool>,
+    /// Connections that have passed the handshake and are not closed yet.
+    pub(super) open: Cell<usize>,
+}
+
+impl Shared {
+    pub(super) fn event(&self, event: PeerEvent) {
+        if !self.is_stopping.get() {
+            self.listen.event(event);
+        }
+    }
+}
+
+/// One other host.
+pub(super) struct Peer {
+    pub(super) id: HostId,
+    pub(super) name: String,
+    pub(super) shared: Rc<Shared>,
+    pub(super) meters: Arc<PeerMeters>,
+    state: RefCell<State>,
+    /// Something is to be sent.
+    pub(super) outgoing: Notify,
+    /// The session or the connection has changed.
+    pub(super) changed: Notify,
+    /// Turns of lookups.
+    pub(super) turns: Rc<Semaphore>,
+    silence: RefCell<Silence>,
+    /// What the other process calls itself, by its last handshake.
+    process: Cell<u64>,
+}
+
+#[derive(Default)]
+struct State {
+    session: Option<Session>,
+    connection: Option<Connected>,
+    /// The number of the last connection.
+    connections: u64,
+    /// Deliveries of attempts up to this one are void: some may have been lost with a session.
+    void: Attempt,
+}
+
+struct Session {
+    id: u128,
+    outbox: Outbox,
+    inbox: Inbox,
+}
+
+struct Connected {
+    number: u64,
+    client: peer::Client,
+    closing: Rc<Closing>,
+}
+
+/// Tells a connection that it is over.
+#[derive(Default)]
+pub(super) struct Closing {
+    /// What the peer is to be told, if it is to be told something.
+    farewell: RefCell<Option<String>>,
+    closed: Cell<bool>,
+    notify: Notify,
+}
+
+impl Closing {
+    fn close(&self, farewell: Option<String>) {
+        self.closed.set(true);
+        self.farewell.replace(farewell);
+        self.notify.notify_one();
+    }
+
+    /// Waits until the connection is to be closed.
+    pub(super) async fn wait(&self) -> Option<String> {
+        while !self.closed.get() {
+            self.notify.notified().await;
+        }
+        self.farewell.take()
+    }
+}
+
+/// How a lookup gets to the peer.
+pub(super) enum Route {
+    /// Over this connection.
+    Ready { connection: u64, client: peer::Client },
+    /// Not at the moment.
+    Wait,
+    /// The session that it was asked in is over.
+    Lost,
+}
+
+/// For how long nothing has been heard of a peer. Time counts only as far as this host was awake to hear: one that stood still itself does not hold it against the others.
+#[derive(Debug)]
+struct Silence {
+    /// The bytes that had come at the last tick.
+    heard: u64,
+    last_tick: Instant,
+    silent: Duration,
+}
+
+impl Silence {
+    fn tick(&mut self, now: Instant, heard: u64, heartbeat: Duration) -> Duration {
+        let passed = now.saturating_duration_since(self.last_tick).min(heartbeat * 2);
+        self.last_tick = now;
+        self.silent = if heard == self.heard { self.silent + passed } else { Duration::ZERO };
+        self.heard = heard;
+        self.silent
+    }
+}
+
+impl Peer {
+    pub(super) fn new(id: HostId, name: &str, shared: Rc<Shared>, meters: Arc<PeerMeters>) -> Self {
+        Self {
+            id,
+            name: name.to_owned(),
+            shared,
+            meters,
+            state: RefCell::default(),
+            outgoing: Notify::new(),
+            changed: Notify::new(),
+            turns: Rc::new(Semaphore::new(LOOKUPS_MAX)),
+            silence: RefCell::new(Silence { heard: 0, last_tick: Instant::now(), silent: Duration::ZERO }),
+            process: Cell::new(0),
+        }
+    }
+
+    pub(super) fn session(&self) -> Option<u128> {
+        self.state.borrow().session.as_ref().map(|session| session.id)
+    }
+
+    /// The number and client of the present connection.
+    pub(super) fn connection(&self) -> Option<(u64, peer::Client)> {
+        let state = self.state.borrow();
+        state.connection.as_ref().map(|connected| (connected.number, connected.client.clone()))
+    }
+
+    pub(super) fn is_connected_by(&self, connection: u64) -> bool {
+        self.state.borrow().connection.as_ref().is_some_and(|connected| connected.number == connection)
+    }
+
+    /// The way for a lookup of session `asked_in`.
+    pub(super) fn route(&self, asked_in: u128) -> Route {
+        let state = self.state.borrow();
+        match (&state.session, &state.connection) {
+            (Some(session), Some(connected)) if session.id == asked_in => {
+                Route::Ready { connection: connected.number, client: connected.client.clone() }
+            }
+            (Some(session), None) if session.id == asked_in => Route::Wait,
+            _ => Route::Lost,
+        }
+    }
+
+    /// Whether all that was sent is acknowledged, or void.
+    pub(super) fn is_settled(&self) -> bool {
+        self.state.borrow().session.as_ref().is_none_or(|session| session.outbox.is_empty())
+    }
+
+    // What this host sends.
+
+    pub(super) fn send(&self, attempt: Attempt, delivery: Delivery, acknowledged: Option<Acknowledged>) {
+        let bytes = bytes_of(&delivery);
+        let mut state = self.state.borrow_mut();
+        let is_void = attempt <= state.void || self.shared.attempts.is_over(attempt);
+        match &mut state.session {
+            Some(session) if !is_void => {
+                session.outbox.push(Message::Delivery(attempt, delivery), bytes, acknowledged);
+                self.outgoing.notify_one();
+            }
+            _ => self.meters.settled(bytes),
+        }
+    }
+
+    pub(super) fn control(&self, message: Vec<u8>) {
+        let bytes = message.len() as u64;
+        match &mut self.state.borrow_mut().session {
+            Some(session) => {
+                session.outbox.push(Message::Control(message), bytes, None);
+                self.outgoing.notify_one();
+            }
+            None => self.meters.settled(bytes),
+        }
+    }
+
+    /// Fills a call with what is to be sent next on a connection: `fill` gets the number of the first message, and the messages.
+    pub(super) fn next_push<T>(
+        &self,
+        connection: u64,
+        fill: impl FnOnce(u64, &mut dyn ExactSizeIterator<Item = &Message>) -> T,
+    ) -> Option<T> {
+        let mut state = self.state.borrow_mut();
+        state.connection.as_ref().filter(|connected| connected.number == connection)?;
+        let (first, mut messages) = state.session.as_mut()?.outbox.next()?;
+        self.meters.sent.batches.add(1);
+        self.meters.sent.messages.add(messages.len() as u64);
+        Some(fill(first, &mut messages))
+    }
+
+    /// The peer has handed over all messages up to number `through`.
+    pub(super) fn acknowledged(&self, connection: u64, through: u64) {
+        let mut state = self.state.borrow_mut();
+        if state.connection.as_ref().is_none_or(|connected| connected.number != connection) {
+            return;
+        }
+        let Some(session) = &mut state.session else { return };
+        let acknowledged = session.outbox.acknowledge(through);
+        drop(state);
+        match acknowledged {
+            Ok((bytes, done)) => {
+                self.meters.settled(bytes);
+                self.outgoing.notify_one();
+                done.into_iter().for_each(|done| done());
+            }
+            Err(nonsense) => self.end_session(&nonsense.to_string(), true),
+        }
+    }
+
+    // What the peer sends.
+
+    /// Takes message `number` of the session, and does with it what there is to do. An error ends the connection; the session goes on.
+    pub(super) fn take(&self, connection: u64, number: u64, message: Received) -> Result<(), String> {
+        let mut state = self.state.borrow_mut();
+        if state.connection.as_ref().is_none_or(|connected| connected.number != connection) {
+            return Err("the connection is over".to_owned());
+        }
+        let void = state.void;
+        let Some(session) = &mut state.session else { return Err("the session is over".to_owned()) };
+        match session.inbox.arrive(number) {
+            Arrival::Duplicate => return Ok(()),
+            Arrival::Gap { expected } => return Err(format!("message {number} has come instead of {expected}")),
+            Arrival::New => {}
+        }
+        match message {
+            Received::Void => {}
+            Received::Control(message) => {
+                drop(state);
+                self.shared.listen.control(self.id, message);
+            }
+            Received::Delivery { attempt, .. } if attempt <= void => {}
+            Received::Delivery { attempt, delivery } if session.inbox.has_early() => {
+                let has_room = session.inbox.keep(attempt, delivery);
+                drop(state);
+                self.check_room(has_room)?;
+            }
+            Received::Delivery { attempt, delivery } => {
+                drop(state);
+                self.hand_over(attempt, delivery)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn hand_over(&self, attempt: Attempt, delivery: Delivery) -> Result<(), String> {
+        let mut delivery = Some(delivery);
+        let take = |delivery: &mut Option<Delivery>| {
+            self.shared.attempts.with(attempt, |present| match delivery.take() {
+                Some(delivery) => present.deliveries.take(self.id, delivery),
+                None => Ok(()),
+            })
+        };
+        match (take(&mut delivery), delivery) {
+            (Timing::Present(Ok(())) | Timing::Stale, _) => Ok(()),
+            (Timing::Present(Err(reason)), _) => {
+                let reason = format!("what it has sent cannot be taken: {reason}");
+                self.end_session(&reason, true);
+                Err(reason)
+            }
+            (Timing::Early, delivery) => {
+                let mut state = self.state.borrow_mut();
+                let (Some(session), Some(delivery)) = (&mut state.session, delivery) else { return Ok(()) };
+                let has_room = session.inbox.keep(attempt, delivery);
+                drop(state);
+                self.check_room(has_room)
+            }
+        }
+    }
+
+    fn check_room(&self, has_room: bool) -> Result<(), String> {
+        if has_room {
+            return Ok(());
+        }
+        let reason = format!("it has sent more than {EARLY_BYTES_MAX} bytes of an attempt that has not begun here");
+        self.end_session(&reason, true);
+        Err(reason)
+    }
+
+    /// The number up to which everything that has come is handed over.
+    pub(super) fn handed_over(&self) -> u64 {
+        self.state.borrow().session.as_ref().map_or(0, |session| session.inbox.handed_over())
+    }
+
+    /// An attempt has begun: what has come of it too early is handed over, and what was to be sent of older ones is void.
+    pub(super) fn begun(&self, attempt: Attempt) {
+        if let Some(session) = &mut self.state.borrow_mut().session {
+            self.meters.settled(session.outbox.void(attempt - 1));
+        }
+        while let Some((early, is_void)) = self.take_early(attempt) {
+            if !is_void && self.hand_over(early.attempt, early.delivery).is_err() {
+                break;
+            }
+        }
+        self.changed.notify_waiters();
+    }
+
+    fn take_early(&self, attempt: Attempt) -> Option<(Early, bool)> {
+        let mut state = self.state.borrow_mut();
+        let early = state.session.as_mut()?.inbox.take_early(attempt)?;
+        let is_void = early.attempt <= state.void;
+        Some((early, is_void))
+    }
+
+    // Sessions and connections.
+
+    /// What to say of the session when a new connection is made.
+    pub(super) fn ready(&self) -> Ready {
+        let state = self.state.borrow();
+        let ready = |session: &Session| Ready { session: session.id, received: session.inbox.received() };
+        state.session.as_ref().map(ready).unwrap_or_default()
+    }
+
+    /// Whether a process that calls itself `process` must not take the place of the one that is connected: that one lives.
+    pub(super) fn is_taken(&self, process: u64) -> bool {
+        let is_other = self.process.get() != process && self.state.borrow().connection.is_some();
+        is_other && self.silence.borrow().silent < self.shared.heartbeat * 4
+    }
+
+    /// Takes a connection that has passed the handshake, in which this side has said `own` and the other `theirs`; `fresh` is the number of a session if a new one is to begin. Returns the connection's
+    /// number; `None` when the session has ended meanwhile.
+    pub(super) fn attach(
+        &self,
+        own: Ready,
+        theirs: Ready,
+        fresh: u128,
+        process: u64,
+        client: peer::Client,
+        closing: Rc<Closing>,
+    ) -> Option<u64> {
+        self.detach(None);
+        if self.ready() != own {
+            return None;
+        }
+        self.process.set(process);
+        let goes_on = own.session != 0 && own.session == theirs.session && {
+            let mut state = self.state.borrow_mut();
+            state.session.as_mut().is_some_and(|session| session.outbox.rewind(theirs.received).is_ok())
+        };
+        if !goes_on {
+            self.end_session(
+                "it does not know the session any more: it was started anew, or had lost this host",
+                false,
+            );
+        }
+        let mut state = self.state.borrow_mut();
+        let begins = state.session.is_none();
+        let session = Session { id: fresh, outbox: Outbox::default(), inbox: Inbox::default() };
+        state.session.get_or_insert(session);
+        state.connections += 1;
+        let number = state.connections;
+        state.connection = Some(Connected { number, client, closing });
+        drop(state);
+        self.silence.borrow_mut().silent = Duration::ZERO;
+        self.meters.connections.add(1);
+        self.meters.is_connected.store(true, Ordering::Relaxed);
+        self.meters.is_up.store(true, Ordering::Relaxed);
+        if begins {
+            self.shared.event(PeerEvent::Up { peer: self.id });
+        }
+        self.changed.notify_waiters();
+        self.outgoing.notify_one();
+        Some(number)
+    }
+
+    /// The present connection, or only that with the number given, is over; the session waits for another.
+    pub(super) fn detach(&self, connection: Option<u64>) {
+        let mut state = self.state.borrow_mut();
+        let is_meant = |connected: &mut Connected| connection.is_none_or(|number| number == connected.number);
+        let Some(connected) = state.connection.take_if(is_meant) else { return };
+        drop(state);
+        connected.closing.close(None);
+        self.meters.is_connected.store(false, Ordering::Relaxed);
+        self.meters.beats_wait_since(None);
+        self.changed.notify_waiters();
+    }
+
+    /// The session is over. With `tell`, so is the peer told, if it is connected.
+    pub(super) fn end_session(&self, reason: &str, tell: bool) {
+        let mut state = self.state.borrow_mut();
+        let (session, connected) = (state.session.take(), state.connection.take());
+        let Some(session) = session else { return };
+        state.void = self.shared.attempts.latest();
+        drop(state);
+        if let Some(connected) = connected {
+            connected.closing.close(tell.then(|| reason.to_owned()));
+        }
+        self.meters.settled(session.outbox.bytes());
+        self.meters.is_connected.store(false, Ordering::Relaxed);
+        self.meters.is_up.store(false, Ordering::Relaxed);
+        self.meters.beats_wait_since(None);
+        drop(session);
+        self.shared.event(PeerEvent::Lost { peer: self.id, reason: reason.to_owned() });
+        self.changed.notify_waiters();
+    }
+
+    /// To be called once a heartbeat: ends what has been silent for too long. `dials` says whether this host is the one that connects.
+    pub(super) fn tick(&self, dials: bool) {
+        let (heartbeat, lost_after) = (self.shared.heartbeat, self.shared.lost_after);
+        let silent = self.silence.borrow_mut().tick(Instant::now(), self.meters.received.bytes.get(), heartbeat);
+        if silent >= lost_after {
+            self.end_session(&format!("nothing was heard of it for {} ms", lost_after.as_millis()), true);
+        } else if dials && silent >= lost_after / 2 && self.connection().is_some() {
+            // The way may be broken while the host is not.
+            self.detach(None);
+        }
+    }
+}
+
+/// The heartbeats of one connection that are not answered.
+#[derive(Default)]
+pub(super) struct Beats(RefCell<VecDeque<Instant>>);
+
+/// The heartbeats that may be without an answer; more are not sent.
+const BEATS_MAX: usize = 64;
+
+impl Beats {
+    /// Whether another may be sent. If so it counts as sent.
+    pub(super) fn send(&self, meters: &PeerMeters) -> Option<Instant> {
+        let mut waiting = self.0.borrow_mut();
+        if waiting.len() >= BEATS_MAX {
+            return None;
+        }
+        let now = Instant::now();
+        waiting.push_back(now);
+        meters.beats_wait_since(waiting.front().copied());
+        Some(now)
+    }
+
+    /// One is answered. They are answered in order.
+    pub(super) fn answered(&self, sent: Instant, meters: &PeerMeters) {
+        let mut waiting = self.0.borrow_mut();
+        waiting.retain(|&other| other != sent);
+        meters.beat_answered(sent.elapsed());
+        meters.beats_wait_since(waiting.front().copied());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn silence_ends_with_any_byte_and_does_not_count_while_this_host_stood_still() {
+        let heartbeat = Duration::from_millis(100);
+        let start = Instant::now();
+        let mut silence = Silence { heard: 0, last_tick: start, silent: Duration::ZERO };
+        let mut tick = |ms, heard| silence.tick(start + Duration::from_millis(ms), heard, heartbeat).as_millis();
+        assert_eq!(tick(100, 0), 100);
+        assert_eq!(tick(200, 0), 200);
+        assert_eq!(tick(9_000, 0), 400);
+        assert_eq!(tick(9_100, 1), 0);
+        assert_eq!(tick(9_150, 1), 50);
+    }
+}
