@@ -15,6 +15,7 @@ pub mod graph;
 pub mod epoch;
 pub mod state;
 pub mod lookup;
+pub mod cluster;
 pub mod plugin;
 pub mod connector;
 pub mod task;
