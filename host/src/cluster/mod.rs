@@ -1,5 +1,6 @@
 //! Several hosts as one job.
 //!
-//! [`protocol`] decides: which attempt runs, when an epoch is sealed, and whether it counts. It does no I/O.
+//! [`protocol`] decides which attempt runs, when an epoch is sealed, and whether it counts, and does no I/O; [`membership`] says who belongs to the job, and keeps what they agree on.
 
+pub mod membership;
 pub mod protocol;

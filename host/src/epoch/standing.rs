@@ -30,6 +30,8 @@ impl From<Record> for EntryId {
 /// What a host holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Standing {
+    /// The highest attempt that it has recorded.
+    pub attempt: Attempt,
     /// The last entry that is committed for certain.
     pub committed: EntryId,
     /// A whole entry behind it, whose fate the host does not know.
@@ -39,7 +41,7 @@ pub struct Standing {
 impl Standing {
     /// The highest attempt that it knows of: every later one must be above.
     pub fn attempt(&self) -> Attempt {
-        self.prepared.map_or(0, |prepared| prepared.attempt).max(self.committed.attempt)
+        self.attempt.max(self.committed.attempt).max(self.prepared.map_or(0, |prepared| prepared.attempt))
     }
 }
 
@@ -68,7 +70,7 @@ pub enum Verdict {
 pub enum Misfit {
     /// It has committed what was never decided.
     #[error(
-        "join the job: the state directory has committed epoch {committed}, but the commit record ends at epoch {decided}; it, or the leader's, is not this \
+        "use the state directory: it has committed epoch {committed}, but the commit record ends at epoch {decided}; it, or the leader's, is not this \
          job's, or an old copy: put the right one back"
     )]
     Ahead {
@@ -79,7 +81,7 @@ pub enum Misfit {
     },
     /// It lacks what was decided.
     #[error(
-        "join the job: the state directory has committed epoch {committed} and holds no prepared entry that the commit record of epoch {decided} names; it is not this \
+        "use the state directory: it has committed epoch {committed} and holds no prepared entry that the commit record of epoch {decided} names; it is not this \
          job's, or an old copy: put the right one back"
     )]
     Behind {
@@ -90,8 +92,8 @@ pub enum Misfit {
     },
     /// It has committed another entry of the epoch than the decided one.
     #[error(
-        "join the job: the entry of epoch {0} in the state directory is not the one that the commit record names; it comes from another history: put the right \
-         state directory back"
+        "use the state directory: its entry of epoch {0} is not the one that the commit record names; it comes from another history: put the right \
+         one back"
     )]
     History(Epoch),
 }
@@ -128,7 +130,7 @@ mod tests {
     }
 
     fn check(committed: EntryId, prepared: Option<EntryId>, decided: EntryId) -> Result<Verdict, Misfit> {
-        judge(Standing { committed, prepared }, Decision { epoch: decided.epoch, digest: decided.digest })
+        judge(Standing { attempt: 3, committed, prepared }, Decision { epoch: decided.epoch, digest: decided.digest })
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //!
 //! | kind | message | fields |
 //! |---|---|---|
-//! | 1 | `Hello` | attempt, entry (committed), flag, entry (prepared; only with flag 1) |
+//! | 1 | `Hello` | attempt, attempt (recorded), entry (committed), flag, entry (prepared; only with flag 1) |
 //! | 2 | `Missing` | count (2), that many hosts |
 //! | 3 | `Joined` | attempt, reach |
 //! | 4 | `Report` | attempt, report |
@@ -67,7 +67,10 @@ impl Message {
         let mut out = Writer(vec![FORMAT_VERSION]);
         match self {
             Self::Hello { attempt, standing } => {
-                out.kind(1, *attempt).entry(&standing.committed).flag(standing.prepared.is_some());
+                out.kind(1, *attempt)
+                    .u64(standing.attempt)
+                    .entry(&standing.committed)
+                    .flag(standing.prepared.is_some());
                 standing.prepared.iter().for_each(|prepared| _ = out.entry(prepared));
             }
             Self::Missing { hosts } => out.bytes(&[2]).hosts(hosts),
@@ -254,9 +257,9 @@ impl<'a> Reader<'a> {
     }
 
     fn standing(&mut self) -> Result<Standing, MessageError> {
-        let committed = self.entry()?;
+        let (attempt, committed) = (self.u64()?, self.entry()?);
         let prepared = if self.flag()? { Some(self.entry()?) } else { None };
-        Ok(Standing { committed, prepared })
+        Ok(Standing { attempt, committed, prepared })
     }
 
     fn report(&mut self) -> Result<Report, MessageError> {

@@ -351,7 +351,7 @@ impl Leader {
         for (host, peer) in self.hosts() {
             let Some((known, standing)) = peer.hello else { return };
             above = above.max(known);
-            misfit = misfit.or_else(|| Some((host, judge(standing, self.record.of(host)).err()?)));
+            misfit = misfit.or_else(|| Some((host, judge(standing, self.record.of(host.index())).err()?)));
         }
         if let Some((host, misfit)) = misfit {
             return self.fail(host, MISFIT_CODE, &misfit.to_string(), turn);
@@ -376,7 +376,7 @@ impl Leader {
         for (host, peer) in (0..).map(HostId).zip(&mut self.peers) {
             peer.granted = attempt;
             peer.hello = None;
-            turn.send(host, Message::Granted { attempt, decision: record.of(host) });
+            turn.send(host, Message::Granted { attempt, decision: record.of(host.index()) });
         }
         self.phase = Phase::Joining { attempt, reaches: vec![None; self.peers.len()] };
         self.since = turn.now;

@@ -40,6 +40,7 @@ pub use member::Member;
 pub use node::Node;
 pub use outcome::{EndReason, Outcome, REASON_BYTES_MAX};
 
+pub use crate::epoch::decided::CommitRecord;
 use crate::epoch::standing::{Decision, Standing};
 use crate::epoch::{Attempt, Digest, Epoch};
 
@@ -246,24 +247,6 @@ pub enum Message {
         /// Why.
         reason: EndReason,
     },
-}
-
-/// The commit record: which epoch counts, and by which entry of each host.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub struct CommitRecord {
-    /// The last decided epoch; 0 before the first.
-    pub epoch: Epoch,
-    /// The attempt that sealed it.
-    pub attempt: Attempt,
-    /// The digest of each host's entry, in the order of hosts; empty before the first.
-    pub digests: Vec<Digest>,
-}
-
-impl CommitRecord {
-    /// What it says of one host.
-    pub fn of(&self, host: HostId) -> Decision {
-        Decision { epoch: self.epoch, digest: self.digests.get(host.index()).copied().unwrap_or_default() }
-    }
 }
 
 /// What has happened. What belongs to an attempt that is over is dropped by whoever takes it.
