@@ -28,6 +28,7 @@
 //!   bytes; its highest bit tells that values are sequences of versions, see `state::versions`), number of partitions (4 bytes); then for each partition its number (2 bytes) and its number of changes (4 bytes); then three
 //!   columns over all changes, in that order: lengths of keys (4 bytes each); lengths of values (4 bytes each, 2³² − 1 for a tombstone);
 //!   the bytes, each key with its value behind it.
+//! - Tag 4, *shared*, at most once, empty: the entry is one host's part of an epoch of several hosts, so that being whole is not enough for it to count.
 
 mod carried;
 
@@ -52,6 +53,7 @@ const SECTION_HEADER_BYTES: u64 = 16;
 const FACTS: u32 = 1;
 const CHANGES: u32 = 2;
 const CARRIED: u32 = 3;
+const SHARED: u32 = 4;
 const REQUIRED: u32 = 1;
 const TOMBSTONE: u32 = u32::MAX;
 const WRITE_BUFFER_BYTES: usize = 256 << 10;
@@ -65,6 +67,8 @@ pub(super) struct Decoded {
     pub previous: Digest,
     /// Its own digest.
     pub digest: Digest,
+    /// Whether it is one host's part of an epoch of several hosts.
+    pub shared: bool,
     /// Its content.
     pub entry: Entry,
 }
@@ -90,8 +94,14 @@ struct Facts<'a> {
     totals: Cow<'a, BTreeMap<String, u64>>,
 }
 
-/// Writes an entry; returns its digest and length.
-pub(super) fn encode(out: &mut dyn Write, job: JobId, previous: Digest, entry: &Entry) -> io::Result<(Digest, u64)> {
+/// Writes an entry; returns its digest and length. `shared` says that it is one host's part of an epoch of several hosts.
+pub(super) fn encode(
+    out: &mut dyn Write,
+    job: JobId,
+    previous: Digest,
+    entry: &Entry,
+    shared: bool,
+) -> io::Result<(Digest, u64)> {
     let facts = serde_json::to_vec(&Facts {
         positions: Cow::Borrowed(&entry.positions),
         sinks: Cow::Borrowed(&entry.sinks),
@@ -99,7 +109,7 @@ pub(super) fn encode(out: &mut dyn Write, job: JobId, previous: Digest, entry: &
         finished: entry.finished,
         totals: Cow::Borrowed(&entry.totals),
     })?;
-    let sections = 1 + (entry.deltas.len() + entry.carried.len()) as u64;
+    let sections = 1 + (entry.deltas.len() + entry.carried.len() + usize::from(shared)) as u64;
     let length = HEADER_BYTES as u64
         + sections * SECTION_HEADER_BYTES
         + facts.len() as u64
@@ -126,6 +136,9 @@ pub(super) fn encode(out: &mut dyn Write, job: JobId, previous: Digest, entry: &
     for carried in &entry.carried {
         writer.section(CARRIED, carried::length(carried))?;
         carried::encode(&mut writer, carried)?;
+    }
+    if shared {
+        writer.section(SHARED, 0)?;
     }
     Ok((writer.finish()?, length))
 }
@@ -247,12 +260,19 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Decoded, DecodeError> {
     let epoch = header.u64()?;
     let attempt = header.u64()?;
     let previous = Digest(header.u128()?);
-    let entry = decode_sections(header, sections, epoch, attempt)?;
-    Ok(Decoded { job, previous, digest, entry })
+    let (entry, shared) = decode_sections(header, sections, epoch, attempt)?;
+    Ok(Decoded { job, previous, digest, shared, entry })
 }
 
-fn decode_sections(mut rest: Cursor<'_>, sections: u32, epoch: Epoch, attempt: Attempt) -> Result<Entry, DecodeError> {
+/// The entry, and whether it is shared.
+fn decode_sections(
+    mut rest: Cursor<'_>,
+    sections: u32,
+    epoch: Epoch,
+    attempt: Attempt,
+) -> Result<(Entry, bool), DecodeError> {
     let mut facts: Option<Facts<'_>> = None;
+    let mut shared = false;
     let mut entry = Entry { epoch, attempt, ..Entry::default() };
     for _ in 0..sections {
         let tag = rest.u32()?;
@@ -264,6 +284,10 @@ fn decode_sections(mut rest: Cursor<'_>, sections: u32, epoch: Epoch, attempt: A
             FACTS => facts = Some(serde_json::from_slice(content).map_err(|error| invalid_facts(&error))?),
             CARRIED => entry.carried.push(carried::decode(Cursor(content))?),
             CHANGES => entry.deltas.push(decode_changes(Cursor(content))?),
+            SHARED if shared || !content.is_empty() => {
+                return Err(invalid("its section `shared` is not as it has to be"));
+            }
+            SHARED => shared = true,
             _ if flags & REQUIRED == 0 => {}
             _ => return Err(invalid("it has a section that this program does not know")),
         }
@@ -277,7 +301,7 @@ fn decode_sections(mut rest: Cursor<'_>, sections: u32, epoch: Epoch, attempt: A
     entry.published = facts.published;
     entry.finished = facts.finished;
     entry.totals = facts.totals.into_owned();
-    Ok(entry)
+    Ok((entry, shared))
 }
 
 fn decode_changes(mut rest: Cursor<'_>) -> Result<TableDelta, DecodeError> {
@@ -379,9 +403,25 @@ mod tests {
 
     fn encoded(entry: &Entry) -> Vec<u8> {
         let mut bytes = Vec::new();
-        let (_, length) = encode(&mut bytes, JobId(3), Digest(4), entry).unwrap();
+        let (_, length) = encode(&mut bytes, JobId(3), Digest(4), entry, false).unwrap();
         assert_eq!(length, bytes.len() as u64);
         bytes
+    }
+
+    #[test]
+    fn a_shared_entry_says_so_and_differs_in_nothing_else() {
+        let mut bytes = Vec::new();
+        let (_, length) = encode(&mut bytes, JobId(3), Digest(4), &example(), true).unwrap();
+        assert_eq!(length, bytes.len() as u64);
+        assert_eq!(length, encoded(&example()).len() as u64 + SECTION_HEADER_BYTES);
+        let decoded = decode(&bytes).unwrap();
+        assert!(decoded.shared && !decode(&encoded(&example())).unwrap().shared);
+        assert_eq!(decoded.entry, example());
+        for at in 0..bytes.len() {
+            let mut broken = bytes.clone();
+            broken[at] ^= 1 << (at % 8);
+            assert!(matches!(decode(&broken), Err(DecodeError::Invalid(_))), "byte {at}");
+        }
     }
 
     fn seal_again(bytes: &mut [u8]) {

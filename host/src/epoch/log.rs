@@ -13,6 +13,7 @@ use super::codec::{self, DecodeError, Decoded};
 use super::entry::Entry;
 use super::recovery::{self, Damage, Found};
 use super::slots::{self, Record, Slot, SlotsError};
+use super::standing::{self, Misfit, Standing, Verdict};
 use super::{Attempt, Digest, Epoch, JobId};
 use crate::disk::Disk;
 use crate::time::Clock;
@@ -26,6 +27,8 @@ const EPOCH_DIGITS: usize = 20;
 pub struct AppendStats {
     /// The entry's length.
     pub bytes: u64,
+    /// The entry's digest.
+    pub digest: Digest,
     /// The time spent in encoding and writing.
     pub write: Duration,
     /// The time spent in syncing the file and its name.
@@ -77,6 +80,34 @@ pub enum LogError {
         /// The newest known version.
         known: u32,
     },
+    /// The state directory of one of several hosts does not fit the commit record.
+    #[error("{misfit} (`{path}`)")]
+    Misfit {
+        /// The state directory.
+        path: PathBuf,
+        /// What does not fit.
+        misfit: Misfit,
+    },
+    /// The state directory is that of one of several hosts.
+    #[error(
+        "use the state in `{path}` alone: it is one host's part of a job on several hosts; run all of them, each with `--host`"
+    )]
+    Shared {
+        /// The state directory.
+        path: PathBuf,
+    },
+    /// The commit record was written for other hosts.
+    #[error(
+        "use `{path}`: it names the hosts {stored}, but the manifest lists {declared}; put the list back as it was"
+    )]
+    Hosts {
+        /// The file.
+        path: PathBuf,
+        /// The hosts that it names.
+        stored: String,
+        /// The manifest's.
+        declared: String,
+    },
     /// An epoch came out of turn: our fault.
     #[error("write epoch {epoch}: {expected} was expected")]
     Order {
@@ -96,13 +127,18 @@ pub enum LogError {
 /// Where the parts of a log lie.
 #[derive(Debug, Clone)]
 struct Layout {
+    directory: PathBuf,
     entries: PathBuf,
     committed: PathBuf,
 }
 
 impl Layout {
     fn new(state_directory: &Path) -> Self {
-        Self { entries: state_directory.join("log"), committed: state_directory.join("committed") }
+        Self {
+            directory: state_directory.to_owned(),
+            entries: state_directory.join("log"),
+            committed: state_directory.join("committed"),
+        }
     }
 
     fn entry(&self, epoch: Epoch) -> PathBuf {
@@ -118,6 +154,10 @@ pub struct Survey {
     committed: Record,
     adopted: bool,
     dropped: Vec<Epoch>,
+    /// The entry that only the commit record decides on.
+    prepared: Option<Record>,
+    /// Whether a slot is torn that only a commit of `prepared` explains.
+    torn: bool,
     present: BTreeSet<Epoch>,
     /// The entries that deciding took, so that they are not read twice.
     seen: BTreeMap<Epoch, Decoded>,
@@ -141,6 +181,7 @@ impl Survey {
                         attempt: decoded.entry.attempt,
                         previous: decoded.previous,
                         digest: decoded.digest,
+                        shared: decoded.shared,
                     };
                     seen.insert(epoch, *decoded);
                     found
@@ -163,9 +204,51 @@ impl Survey {
             committed: decision.committed,
             adopted: decision.adopted,
             dropped: decision.dropped,
+            prepared: decision.prepared,
+            torn: decision.torn,
             present,
             seen,
         })
+    }
+
+    /// What the directory of one of several hosts holds, apart from the attempts that it has recorded.
+    pub fn standing(&self) -> Standing {
+        Standing {
+            attempt: self.committed.attempt,
+            committed: self.committed.into(),
+            prepared: self.prepared.map(Into::into),
+        }
+    }
+
+    /// Whether the directory is that of one of several hosts, as far as its entries tell.
+    pub fn is_shared(&self) -> bool {
+        let is_shared = |record: &Record| self.seen.get(&record.number).is_some_and(|entry| entry.shared);
+        self.prepared.is_some() || is_shared(&self.committed)
+    }
+
+    /// Takes the decision on the prepared entry: [`Log::open`] carries it out.
+    ///
+    /// # Errors
+    /// When the directory cannot be one of the job that the decision is of, or is damaged.
+    pub fn settle(&mut self, decision: standing::Decision) -> Result<Verdict, LogError> {
+        let misfit = |misfit| LogError::Misfit { path: self.layout.directory.clone(), misfit };
+        let verdict = standing::judge(self.standing(), decision).map_err(misfit)?;
+        match (verdict, self.prepared.take()) {
+            (Verdict::Commit, Some(prepared)) => (self.committed, self.adopted) = (prepared, true),
+            (Verdict::Drop, Some(_)) if self.torn => {
+                return Err(damaged(&self.layout, Damage::OneSlot(self.committed.number)));
+            }
+            (Verdict::Drop, Some(prepared)) => {
+                tracing::info!(
+                    epoch = prepared.number,
+                    attempt = prepared.attempt,
+                    "dropping a prepared entry: the commit record does not name it"
+                );
+                self.dropped.push(prepared.number);
+            }
+            (_, prepared) => self.prepared = prepared,
+        }
+        Ok(verdict)
     }
 
     /// The last committed epoch; 0 when there is none.
@@ -233,6 +316,8 @@ pub struct Log {
     present: BTreeSet<Epoch>,
     /// What the last committed entry notes as published: younger entries are still needed to recover the sinks.
     published: Epoch,
+    /// Whether entries are one host's part of epochs of several hosts.
+    shared: bool,
     failed: bool,
 }
 
@@ -255,11 +340,18 @@ impl Log {
             .map_err(failed_to("write", &layout.committed))
     }
 
-    /// Carries out what `survey` decided, and opens the log behind it. `published` is what the last committed entry notes, 0 without one.
+    /// Carries out what `survey` decided, and opens the log behind it. `published` is what the last committed entry notes, 0 without one; `shared` says that entries are one host's part of
+    /// epochs of several hosts, and [`Survey::settle`] was called.
     ///
     /// # Errors
     /// When the system refuses.
-    pub fn open(disk: Arc<dyn Disk>, clock: Clock, survey: Survey, published: Epoch) -> Result<Self, LogError> {
+    pub fn open(
+        disk: Arc<dyn Disk>,
+        clock: Clock,
+        survey: Survey,
+        published: Epoch,
+        shared: bool,
+    ) -> Result<Self, LogError> {
         let Survey { job, layout, committed, adopted, dropped, mut present, .. } = survey;
         if adopted {
             // Whoever wrote the entry may have stopped before it was synced.
@@ -274,7 +366,7 @@ impl Log {
             disk.remove(&path).map_err(failed_to("remove", &path))?;
             present.remove(&epoch);
         }
-        Ok(Self { disk, clock, job, layout, committed, appended: None, present, published, failed: false })
+        Ok(Self { disk, clock, job, layout, committed, appended: None, present, published, shared, failed: false })
     }
 
     /// The last committed epoch; 0 when there is none.
@@ -309,12 +401,12 @@ impl Log {
         self.present.insert(entry.epoch);
         let record = Record { number: entry.epoch, attempt: entry.attempt, digest };
         self.appended = Some(Appended { record, published: entry.published });
-        Ok(AppendStats { bytes, write: written.saturating_sub(start), sync: synced.saturating_sub(written) })
+        Ok(AppendStats { bytes, digest, write: written.saturating_sub(start), sync: synced.saturating_sub(written) })
     }
 
     fn write_entry(&self, path: &Path, entry: &Entry) -> io::Result<(Digest, u64)> {
         let mut file = self.disk.create(path)?;
-        codec::encode(&mut file, self.job, self.committed.digest, entry)
+        codec::encode(&mut file, self.job, self.committed.digest, entry, self.shared)
     }
 
     /// Commits the entry of `epoch`, appended before: from here on it counts, and may be published.

@@ -1,13 +1,16 @@
 //! Epochs: what one holds when it is sealed, and the log that makes it durable.
 //!
 //! [`entry`] is the content of an epoch (data only); [`log`] writes and reads entries and the `committed` file; [`recovery`] decides, from what
-//! is found after a stop, which epoch is the last. This room knows nothing of tasks, guests or connectors: it is handed what they sealed.
+//! is found after a stop, which epoch is the last. Where several hosts work on one job, [`standing`] decides it from the commit record that [`decided`] keeps. This room knows nothing of tasks, guests or connectors: it is handed what they sealed.
 
+pub mod attempts;
 mod codec;
+pub mod decided;
 pub mod entry;
 pub mod log;
 pub mod recovery;
 pub(crate) mod slots;
+pub mod standing;
 
 /// The number of an epoch. The first that a job seals is 1; 0 stands for "before any".
 pub type Epoch = u64;

@@ -8,6 +8,10 @@
 //! 2. one good slot for `n`, a torn one, and a whole entry `n + 1`, whose commit was being written. It is adopted. The same holds where the
 //!    slot was damaged later, when entry `n` may have been released: entry `n + 1` follows from the digest in the good slot.
 //!
+//! Where several hosts work on one job, a whole entry says of itself that this is not enough for it to count (it is *prepared*, see [`super::standing`]). Then
+//! entry `n + 1` is neither adopted nor dropped, but left to the commit record: under 1. and, as long as nothing lies behind it, under 2. Where an entry `n + 2` was begun, whole or
+//! torn, `n + 1` had been committed before, and is adopted. A torn slot with a prepared entry `n + 1` that the record turns out not to name is damage: no commit of it was begun.
+//!
 //! A torn slot without a whole entry `n + 1` is no crash's work: either that entry or the slot was damaged later, and which epoch was the last to be
 //! published cannot be known. That is an error, as is everything else.
 
@@ -29,6 +33,8 @@ pub enum Found {
         previous: Digest,
         /// Its own digest.
         digest: Digest,
+        /// Whether it is one host's part of an epoch of several hosts.
+        shared: bool,
     },
 }
 
@@ -41,6 +47,10 @@ pub struct Decision {
     pub adopted: bool,
     /// Torn entries to be removed.
     pub dropped: Vec<Epoch>,
+    /// The whole entry behind the last committed one that only the commit record decides on.
+    pub prepared: Option<Record>,
+    /// Whether a slot is torn that nothing but a commit of `prepared` explains.
+    pub torn: bool,
 }
 
 /// What no crash can have left behind.
@@ -97,14 +107,21 @@ pub fn decide(
     let mut may_follow = if torn_slot { 2 } else { 1 };
     let mut adopted = false;
     let mut dropped = Vec::new();
+    let mut prepared = None;
     while may_follow > 0 {
         let next = committed.number + 1;
         match find(next) {
-            Found::Whole { attempt, previous, digest } => {
+            Found::Whole { attempt, previous, digest, shared } => {
                 if previous != committed.digest || attempt < committed.attempt {
                     return Err(Damage::Chain(next));
                 }
-                committed = Record { number: next, attempt, digest };
+                let record = Record { number: next, attempt, digest };
+                // On several hosts, what lies behind an entry says that the entry was committed.
+                if shared && (!torn_slot || adopted || find(next + 1) == Found::Absent) {
+                    prepared = Some(record);
+                    break;
+                }
+                committed = record;
                 adopted = true;
             }
             Found::Invalid if !torn_slot || adopted => {
@@ -116,10 +133,11 @@ pub fn decide(
         }
         may_follow -= 1;
     }
-    let last_explained = dropped.last().copied().unwrap_or(committed.number);
+    let last_prepared = prepared.map_or(committed.number, |prepared: Record| prepared.number);
+    let last_explained = dropped.last().copied().unwrap_or(last_prepared);
     match newest {
         Some(newest) if newest > last_explained => Err(Damage::Beyond(newest, committed.number)),
-        _ => Ok(Decision { committed, adopted, dropped }),
+        _ => Ok(Decision { committed, adopted, dropped, prepared, torn: torn_slot && !adopted }),
     }
 }
 
@@ -153,7 +171,12 @@ mod tests {
     }
 
     fn whole(epoch: Epoch) -> Found {
-        Found::Whole { attempt: 1, previous: Digest(u128::from(epoch) - 1), digest: Digest(u128::from(epoch)) }
+        Found::Whole {
+            attempt: 1,
+            previous: Digest(u128::from(epoch) - 1),
+            digest: Digest(u128::from(epoch)),
+            shared: false,
+        }
     }
 
     /// Decides with whole entries up to `entries`, and then `tail`.
@@ -198,7 +221,7 @@ mod tests {
 
     #[test]
     fn entries_of_another_history_are_an_error() {
-        let stray = Found::Whole { attempt: 1, previous: Digest(77), digest: Digest(78) };
+        let stray = Found::Whole { attempt: 1, previous: Digest(77), digest: Digest(78), shared: false };
         assert_eq!(check([slot(4), slot(5)], 4, &[stray]), Err(Damage::Chain(5)));
         assert_eq!(check([slot(4), slot(5)], 5, &[stray]), Err(Damage::Chain(6)));
         assert_eq!(check([slot(4), slot(5)], 7, &[]), Err(Damage::Beyond(7, 6)));
@@ -211,5 +234,40 @@ mod tests {
         for slots in [[slot(2), slot(5)], [slot(5), slot(4)], [slot(4), Slot::Void], [Slot::Void, slot(5)]] {
             assert_eq!(check(slots, 5, &[]), Err(Damage::Slots), "{slots:?}");
         }
+    }
+
+    /// What is prepared, and what is committed, where entries are shared.
+    fn check_shared(slots: [Slot; 2], entries: Epoch, torn_tail: bool) -> Result<(Epoch, Option<Epoch>, bool), Damage> {
+        let find = |epoch: Epoch| match whole(epoch) {
+            Found::Whole { attempt, previous, digest, .. } if epoch <= entries => {
+                Found::Whole { attempt, previous, digest, shared: true }
+            }
+            _ if torn_tail && epoch == entries + 1 => Found::Invalid,
+            _ => Found::Absent,
+        };
+        let decision = decide(slots, Some(entries + u64::from(torn_tail)), find)?;
+        assert_eq!(decision.dropped.len(), usize::from(torn_tail));
+        let prepared = decision.prepared.map(|prepared| prepared.number);
+        assert!(!decision.torn || prepared.is_some());
+        Ok((decision.committed.number, prepared, decision.adopted))
+    }
+
+    #[test]
+    fn a_prepared_entry_is_left_to_the_commit_record() {
+        assert_eq!(check_shared([slot(0), Slot::Void], 0, false), Ok((0, None, false)));
+        assert_eq!(check_shared([slot(0), Slot::Void], 1, false), Ok((0, Some(1), false)));
+        assert_eq!(check_shared([slot(4), slot(5)], 5, false), Ok((5, None, false)));
+        assert_eq!(check_shared([slot(4), slot(5)], 5, true), Ok((5, None, false)));
+        assert_eq!(check_shared([slot(4), slot(5)], 6, false), Ok((5, Some(6), false)));
+        assert_eq!(check_shared([slot(4), slot(5)], 7, false), Err(Damage::Beyond(7, 5)));
+    }
+
+    #[test]
+    fn a_prepared_entry_with_another_behind_it_was_committed() {
+        assert_eq!(check_shared([slot(4), Slot::Invalid], 5, false), Ok((4, Some(5), false)));
+        assert_eq!(check_shared([slot(4), Slot::Invalid], 5, true), Ok((5, None, true)));
+        assert_eq!(check_shared([slot(4), Slot::Invalid], 6, false), Ok((5, Some(6), true)));
+        assert_eq!(check_shared([slot(4), Slot::Invalid], 4, false), Err(Damage::OneSlot(4)));
+        assert_eq!(check_shared([slot(4), Slot::Invalid], 7, false), Err(Damage::Beyond(7, 5)));
     }
 }

@@ -1,4 +1,6 @@
 //! The thread that makes sealed epochs durable and visible: sync the sinks' files, append the entry, commit it, publish.
+//!
+//! On one host the two halves follow each other. On several, the first makes an epoch *prepared*, and the second waits until every host's is and the commit record names them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +9,8 @@ use std::time::{Duration, Instant};
 use super::JobError;
 use crate::connector::Sink;
 use crate::epoch::Epoch;
-use crate::epoch::entry::Entry;
+use crate::epoch::entry::{Entry, SinkSeal};
+use crate::epoch::log::AppendStats;
 use crate::state::Committer;
 
 /// What the thread reports for each epoch.
@@ -26,12 +29,31 @@ pub(super) struct Sealed {
     pub(super) sealed_at: Instant,
 }
 
+/// An epoch whose entry is durable, but has no effect yet.
+pub(super) struct Prepared {
+    pub(super) entry: Entry,
+    /// What its append took; with the entry's digest.
+    pub(super) appended: AppendStats,
+    seals: BTreeMap<String, SinkSeal>,
+    sealed_at: Instant,
+}
+
 /// Makes one epoch durable, then visible.
 pub(super) fn commit(
     committer: &mut Committer,
     sinks: &BTreeMap<String, Arc<dyn Sink>>,
     sealed: Sealed,
 ) -> Result<Committed, JobError> {
+    let prepared = prepare(committer, sinks, sealed)?;
+    conclude(committer, sinks, prepared)
+}
+
+/// Makes one epoch durable. Nothing of it counts, or is published, before [`conclude`].
+pub(super) fn prepare(
+    committer: &mut Committer,
+    sinks: &BTreeMap<String, Arc<dyn Sink>>,
+    sealed: Sealed,
+) -> Result<Prepared, JobError> {
     let Sealed { mut entry, sealed_at } = sealed;
     let seals = entry.sinks.clone();
     for (name, seal) in &seals {
@@ -41,13 +63,23 @@ pub(super) fn commit(
         seal.exactly_once = sinks[name].is_exactly_once();
     }
     entry.published = entry.epoch - 1;
+    let appended = committer.append(&entry)?;
+    Ok(Prepared { entry, appended, seals, sealed_at })
+}
+
+/// Makes a durable epoch count, then visible. On several hosts only once the commit record names it.
+pub(super) fn conclude(
+    committer: &mut Committer,
+    sinks: &BTreeMap<String, Arc<dyn Sink>>,
+    prepared: Prepared,
+) -> Result<Committed, JobError> {
+    let Prepared { entry, appended, seals, sealed_at } = prepared;
     let epoch = entry.epoch;
-    let entry_bytes = committer.append(&entry)?.bytes;
     committer.commit(entry)?;
     for (name, seal) in &seals {
         sinks[name].publish(seal).map_err(|error| JobError::sink(name, error))?;
     }
-    Ok(Committed { epoch, took: sealed_at.elapsed(), entry_bytes })
+    Ok(Committed { epoch, took: sealed_at.elapsed(), entry_bytes: appended.bytes })
 }
 
 #[cfg(test)]

@@ -192,7 +192,14 @@ fn state_exit_code(error: &StateError) -> u8 {
         | StateError::SchemaVersion { .. }
         | StateError::Versioned { .. }
         | StateError::PartitionCount { .. }
-        | StateError::Log(LogError::Damaged { .. } | LogError::Foreign { .. } | LogError::Newer { .. }) => 3,
+        | StateError::Log(
+            LogError::Damaged { .. }
+            | LogError::Foreign { .. }
+            | LogError::Newer { .. }
+            | LogError::Misfit { .. }
+            | LogError::Shared { .. }
+            | LogError::Hosts { .. },
+        ) => 3,
     }
 }
 

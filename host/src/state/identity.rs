@@ -20,12 +20,10 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::StateError;
 use super::redb::{Room, Storage};
 use crate::disk::Disk;
-use crate::epoch::log::{Log, slots_error};
-use crate::epoch::slots::{self, Record, Slot};
-use crate::epoch::{Attempt, Digest, JobId};
+use crate::epoch::log::Log;
+use crate::epoch::{JobId, attempts};
 
 const FORMAT_VERSION: u32 = 1;
-const ATTEMPT_MAGIC: slots::Magic = b"WASMILLA";
 
 /// The names in a state directory.
 #[derive(Debug, Clone)]
@@ -169,8 +167,7 @@ pub(super) fn create(disk: &dyn Disk, storage: &Storage, paths: &Paths, identity
         }
     }
     Log::create(disk, &paths.directory, identity.job)?;
-    slots::create(disk, &paths.attempt, ATTEMPT_MAGIC, identity.job, Record::default())
-        .map_err(failed_to("write", &paths.attempt))?;
+    attempts::create(disk, &paths.attempt, identity.job)?;
     Room::create(storage, &paths.redb, identity.job)?;
     sync_directory(disk, paths)?;
     let bytes = serde_json::to_vec_pretty(&IdentityFile::new(identity)).expect("an identity is plain JSON");
@@ -193,25 +190,6 @@ pub(super) fn finish_creation(disk: &dyn Disk, paths: &Paths) -> Result<(), Stat
 pub(super) fn draw_job_id() -> JobId {
     let half = |index: u64| u128::from(RandomState::new().hash_one(index));
     JobId(half(0) << 64 | half(1))
-}
-
-/// The number of the next start, recorded durably. It is higher than every number that was ever recorded, even where a record is torn.
-pub(super) fn next_attempt(disk: &dyn Disk, paths: &Paths, job: JobId) -> Result<Attempt, StateError> {
-    let found = slots::read(disk, &paths.attempt, ATTEMPT_MAGIC, job)
-        .map_err(|error| slots_error(&paths.attempt, job, error))?;
-    let attempt = match found {
-        [Slot::Set(first), Slot::Set(second)] => first.number.max(second.number) + 1,
-        [Slot::Set(first), Slot::Void] => first.number + 1,
-        // The torn record may be of the number above the good one. Three more is above that, and in the torn record's place.
-        [Slot::Set(good), Slot::Invalid] | [Slot::Invalid, Slot::Set(good)] => good.number + 3,
-        _ => {
-            let what = "neither of its two records can be read".to_owned();
-            return Err(StateError::Damaged { path: paths.attempt.clone(), what });
-        }
-    };
-    let record = Record { number: attempt, attempt, digest: Digest::default() };
-    slots::write(disk, &paths.attempt, ATTEMPT_MAGIC, job, record).map_err(failed_to("write", &paths.attempt))?;
-    Ok(attempt)
 }
 
 fn write_file(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> Result<(), StateError> {

@@ -12,6 +12,7 @@
 //! | `lock` | locked while a process uses the directory |
 //! | `attempt` | the number of the last start |
 //! | `committed` | the last committed epoch |
+//! | `decided` | only on the leader of several hosts: the commit record, see `epoch::decided` |
 //! | `log/` | one entry an epoch |
 //! | `state.redb` | the state as of an epoch at or before the committed one |
 //!
@@ -40,6 +41,6 @@ pub mod versions;
 pub use epochs::{EpochView, Epochs};
 pub use error::{StateError, TablesError};
 pub use merge::{PAGE_BYTES, PAGE_ITEMS_MAX, Slice};
-pub use store::{CommitStats, Committer, Hush, MemoryUse, OpenOptions, Opened, StateStore};
+pub use store::{CommitStats, Committer, Hush, MemoryUse, OpenOptions, Opened, StateStore, Undecided};
 pub use tables::{Pressure, TableSpec, TaskTables, Write};
 pub use updating::{Updated, UpdatesOf};

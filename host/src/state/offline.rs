@@ -1,6 +1,6 @@
 //! The committed state of a job that does not run, for people who want to look at it.
 //!
-//! It shows what the next start would find: redb, and over it the log's entries. It changes neither log nor `committed`; the directory stays locked meanwhile.
+//! It shows what the next start would find: redb, and over it the log's entries, but not one that several hosts have still to decide on. It changes neither log nor `committed`; the directory stays locked meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -13,6 +13,7 @@ use super::versions::{self, VERSIONED};
 use crate::disk::{Disk, RealDisk};
 use crate::epoch::Epoch;
 use crate::epoch::entry::{Cell, Entry, TableName};
+use crate::epoch::log::Survey;
 use crate::key::{KeyHash, Partition};
 
 const REDB_CACHE_BYTES: u64 = 16 << 20;
@@ -63,7 +64,8 @@ impl Reader {
         let lock = DirectoryLock::take(&paths)?;
         let disk: &dyn Disk = &RealDisk;
         let identity = identity::load(disk, &paths)?.ok_or_else(absent)?;
-        let recovered = recover(disk, &Storage::File, &paths, &identity, REDB_CACHE_BYTES)?;
+        let survey = Survey::new(disk, &paths.directory, identity.job)?;
+        let recovered = recover(disk, &Storage::File, &paths, &identity, survey, REDB_CACHE_BYTES)?;
         Ok(Self {
             identity,
             epoch: recovered.survey.committed(),

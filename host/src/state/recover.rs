@@ -35,15 +35,15 @@ pub(super) struct Unfed {
     pub deltas: Vec<TableDelta>,
 }
 
-/// Reads a directory that [`super::identity::load`] knows.
+/// Reads what lies behind the `survey` of a directory that [`super::identity::load`] knows.
 pub(super) fn recover(
     disk: &dyn Disk,
     storage: &Storage,
     paths: &Paths,
     identity: &Identity,
+    mut survey: Survey,
     cache_bytes: u64,
 ) -> Result<Recovered, StateError> {
-    let mut survey = Survey::new(disk, &paths.directory, identity.job)?;
     let (room, meta) = Room::open(storage, &paths.redb, identity.job, cache_bytes)?;
     let damaged = |what: String| StateError::Damaged { path: paths.redb.clone(), what };
     let committed = survey.committed();

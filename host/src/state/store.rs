@@ -17,8 +17,9 @@ use super::{Pressure, StateError, TableSpec, TaskTables};
 use crate::disk::Disk;
 use crate::disk::crash::CrashDisk;
 use crate::epoch::entry::{Entry, TableName};
-use crate::epoch::log::{AppendStats, Log};
-use crate::epoch::{Attempt, Epoch, JobId};
+use crate::epoch::log::{AppendStats, Log, LogError, Survey};
+use crate::epoch::standing::{Decision, Standing};
+use crate::epoch::{Attempt, Epoch, JobId, attempts};
 use crate::time::Clock;
 
 /// redb's cache takes this part of the memory, within the two bounds.
@@ -231,6 +232,133 @@ impl Drop for Hush {
     }
 }
 
+/// A state directory that is locked and looked at, with nothing changed but what its making takes.
+#[derive(Debug)]
+struct Found {
+    disk: Arc<dyn Disk>,
+    storage: Storage,
+    paths: Paths,
+    options: OpenOptions,
+    identity: Identity,
+    survey: Survey,
+    lock: Option<DirectoryLock>,
+}
+
+impl Found {
+    fn new(
+        dir: &Path,
+        disk: Arc<dyn Disk>,
+        fingerprint: &serde_json::Value,
+        options: OpenOptions,
+    ) -> Result<Self, StateError> {
+        let paths = Paths::new(dir);
+        let storage = options.double.clone().map_or(Storage::File, Storage::Double);
+        disk.create_directory(dir).map_err(|error| StateError::Io { action: "create", path: dir.to_owned(), error })?;
+        let lock = if options.double.is_some() { None } else { Some(DirectoryLock::take(&paths)?) };
+        let identity = identify(&*disk, &storage, &paths, fingerprint, options.partitions)?;
+        let survey = Survey::new(&*disk, &paths.directory, identity.job)?;
+        Ok(Self { disk, storage, paths, options, identity, survey, lock })
+    }
+
+    /// Carries out what the survey says, and opens everything behind it: as one of several hosts for the attempt that was `granted`, else for the next.
+    fn open(self, granted: Option<Attempt>) -> Result<Opened, StateError> {
+        let Self { disk, storage, paths, options, identity, survey, lock } = self;
+        let memory_bytes = options.memory_bytes;
+        let redb_cache_bytes = (memory_bytes / REDB_CACHE_PART).clamp(REDB_CACHE_BYTES_MIN, REDB_CACHE_BYTES_MAX);
+        let recovered = recover(&*disk, &storage, &paths, &identity, survey, redb_cache_bytes)?;
+        let attempt = match granted {
+            Some(attempt) => {
+                attempts::record(&*disk, &paths.attempt, identity.job, attempt)?;
+                attempt
+            }
+            None => attempts::next(&*disk, &paths.attempt, identity.job, 0)?,
+        };
+        if attempt <= recovered.survey.attempt() {
+            let what = format!(
+                "it says that start {attempt} comes next, but the log has an entry of start {}",
+                recovered.survey.attempt()
+            );
+            return Err(StateError::Damaged { path: paths.attempt, what });
+        }
+        let published = recovered.last.as_ref().map_or(0, |last| last.published);
+        let mut log = Log::open(disk, options.clock.clone(), recovered.survey, published, granted.is_some())?;
+        log.release(recovered.meta.epoch)?;
+
+        let looked_at = Arc::new(Shared {
+            room: recovered.room,
+            partitions: identity.partitions,
+            memory_bytes,
+            redb_cache_bytes,
+            tables_bytes: AtomicU64::new(0),
+            durable: AtomicU64::new(recovered.meta.epoch),
+            committed: Committed::new(
+                Retention {
+                    epochs: options.retained,
+                    bytes_max: options.retained_bytes.unwrap_or(memory_bytes / RETAINED_PART),
+                },
+                recovered.meta.epoch,
+            ),
+            feed_cpu_ns: AtomicU64::new(0),
+            hushed: AtomicBool::new(false),
+            _lock: lock,
+        });
+        let limits = FeedLimits { backlog_bytes_max: memory_bytes / BACKLOG_PART, age_max: options.feed_age };
+        let clock = options.clock;
+        let feeder = Feeder::start(looked_at.clone(), limits, clock.clone(), recovered.meta.tables, recovered.unfed)?;
+        let store = Arc::new(StateStore { shared: looked_at, feeder, clock, stored: recovered.tables.clone() });
+        Ok(Opened {
+            committer: Committer { log, store: store.clone() },
+            store,
+            job: identity.job,
+            attempt,
+            last: recovered.last,
+            unpublished: recovered.unpublished,
+            fingerprint: identity.fingerprint,
+            tables: recovered.tables,
+        })
+    }
+}
+
+/// The state directory of one of several hosts, held until it is decided what becomes of what is prepared in it.
+#[derive(Debug)]
+pub struct Undecided {
+    found: Found,
+    /// The highest attempt that it has recorded.
+    recorded: Attempt,
+}
+
+impl Undecided {
+    /// What it holds.
+    pub fn standing(&self) -> Standing {
+        let standing = self.found.survey.standing();
+        Standing { attempt: self.recorded.max(standing.attempt()), ..standing }
+    }
+
+    /// The directory's id.
+    pub fn job(&self) -> JobId {
+        self.found.identity.job
+    }
+
+    /// The directory itself.
+    pub fn directory(&self) -> &Path {
+        &self.found.paths.directory
+    }
+
+    /// What the caller gave when the directory was made: to be compared with what it gave now.
+    pub fn fingerprint(&self) -> &serde_json::Value {
+        &self.found.identity.fingerprint
+    }
+
+    /// Commits or drops what is prepared, as `decision` says, and opens the directory for `attempt`.
+    ///
+    /// # Errors
+    /// When the directory does not fit the decision, and as [`StateStore::open`].
+    pub fn open(mut self, attempt: Attempt, decision: Decision) -> Result<Opened, StateError> {
+        self.found.survey.settle(decision)?;
+        self.found.open(Some(attempt))
+    }
+}
+
 /// The state of a running job.
 #[derive(Debug)]
 pub struct StateStore {
@@ -253,59 +381,27 @@ impl StateStore {
         fingerprint: &serde_json::Value,
         options: OpenOptions,
     ) -> Result<Opened, StateError> {
-        let paths = Paths::new(dir);
-        let storage = options.double.clone().map_or(Storage::File, Storage::Double);
-        disk.create_directory(dir).map_err(|error| StateError::Io { action: "create", path: dir.to_owned(), error })?;
-        let lock = if options.double.is_some() { None } else { Some(DirectoryLock::take(&paths)?) };
-        let identity = identify(&*disk, &storage, &paths, fingerprint, options.partitions)?;
-
-        let memory_bytes = options.memory_bytes;
-        let redb_cache_bytes = (memory_bytes / REDB_CACHE_PART).clamp(REDB_CACHE_BYTES_MIN, REDB_CACHE_BYTES_MAX);
-        let recovered = recover(&*disk, &storage, &paths, &identity, redb_cache_bytes)?;
-        let attempt = identity::next_attempt(&*disk, &paths, identity.job)?;
-        if attempt <= recovered.survey.attempt() {
-            let what = format!(
-                "it says that start {attempt} comes next, but the log has an entry of start {}",
-                recovered.survey.attempt()
-            );
-            return Err(StateError::Damaged { path: paths.attempt, what });
+        let found = Found::new(dir, disk, fingerprint, options)?;
+        if found.survey.is_shared() {
+            return Err(LogError::Shared { path: dir.to_owned() }.into());
         }
-        let published = recovered.last.as_ref().map_or(0, |last| last.published);
-        let mut log = Log::open(disk, options.clock.clone(), recovered.survey, published)?;
-        log.release(recovered.meta.epoch)?;
+        found.open(None)
+    }
 
-        let shared = Arc::new(Shared {
-            room: recovered.room,
-            partitions: identity.partitions,
-            memory_bytes,
-            redb_cache_bytes,
-            tables_bytes: AtomicU64::new(0),
-            durable: AtomicU64::new(recovered.meta.epoch),
-            committed: Committed::new(
-                Retention {
-                    epochs: options.retained,
-                    bytes_max: options.retained_bytes.unwrap_or(memory_bytes / RETAINED_PART),
-                },
-                recovered.meta.epoch,
-            ),
-            feed_cpu_ns: AtomicU64::new(0),
-            hushed: AtomicBool::new(false),
-            _lock: lock,
-        });
-        let limits = FeedLimits { backlog_bytes_max: memory_bytes / BACKLOG_PART, age_max: options.feed_age };
-        let clock = options.clock;
-        let feeder = Feeder::start(shared.clone(), limits, clock.clone(), recovered.meta.tables, recovered.unfed)?;
-        let store = Arc::new(Self { shared, feeder, clock, stored: recovered.tables.clone() });
-        Ok(Opened {
-            committer: Committer { log, store: store.clone() },
-            store,
-            job: identity.job,
-            attempt,
-            last: recovered.last,
-            unpublished: recovered.unpublished,
-            fingerprint: identity.fingerprint,
-            tables: recovered.tables,
-        })
+    /// Looks at the state directory `dir` of one of several hosts, or makes it when there is none, and holds it until the leader's decision on what is prepared in it: as
+    /// long as that is not known, nothing of it is published, fed, or run on.
+    ///
+    /// # Errors
+    /// As [`StateStore::open`].
+    pub fn look(
+        dir: &Path,
+        disk: Arc<dyn Disk>,
+        fingerprint: &serde_json::Value,
+        options: OpenOptions,
+    ) -> Result<Undecided, StateError> {
+        let found = Found::new(dir, disk, fingerprint, options)?;
+        let recorded = attempts::last(&*found.disk, &found.paths.attempt, found.identity.job)?;
+        Ok(Undecided { found, recorded })
     }
 
     /// The tables of a task, with what the state holds for its partitions as of the last committed epoch.
