@@ -226,7 +226,8 @@ impl Flow {
         if way == Way::Ahead {
             state.done_records += records;
         }
-        if state.waiting > 0 && state.open && state.ahead.fits(state.credit_records) {
+        // Waking a thread costs more than a small read: sources are woken for several at once.
+        if state.waiting > 0 && state.open && state.ahead.fits((state.credit_records * 3).div_ceil(4)) {
             self.admission.notify_all();
         }
         if state.batches == 0 {
