@@ -1,6 +1,6 @@
 //! Plain readers of a running job: HTTP by hand over a socket, and Cap'n Proto by its crate.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -73,27 +73,43 @@ pub struct Http {
 
 impl Http {
     pub fn connect(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).expect("the job listens");
+        Self::try_connect(address).expect("the job listens")
+    }
+
+    /// A connection to a job that may have ended: `None` when it has.
+    pub fn try_connect(address: SocketAddr) -> Option<Self> {
+        let stream = TcpStream::connect(address).ok()?;
         stream.set_read_timeout(Some(WAIT_MAX)).expect("a timeout can be set");
-        Self { stream: BufReader::new(stream) }
+        Some(Self { stream: BufReader::new(stream) })
     }
 
     /// Asks with these further headers, each with its line end.
     pub fn ask(&mut self, method: &str, path: &str, headers: &str) -> Answer {
+        self.try_ask(method, path, headers).expect("an answer comes")
+    }
+
+    fn try_ask(&mut self, method: &str, path: &str, headers: &str) -> io::Result<Answer> {
         let host = if headers.contains("host:") { "" } else { "host: localhost\r\n" };
         let request = format!("{method} {path} HTTP/1.1\r\n{host}{headers}\r\n");
-        self.stream.get_mut().write_all(request.as_bytes()).expect("the request is taken");
+        self.stream.get_mut().write_all(request.as_bytes())?;
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {
-            assert!(self.stream.read_line(&mut head).expect("an answer comes") > 0, "the answer ends within: {head}");
+            if self.stream.read_line(&mut head)? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
         }
         let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
         let length = head
             .lines()
             .find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length:")?.trim().parse().ok());
         let mut body = vec![0; length.unwrap_or(0)];
-        self.stream.read_exact(&mut body).expect("the body comes");
-        Answer { status, head, body: String::from_utf8(body).expect("answers are text") }
+        self.stream.read_exact(&mut body)?;
+        Ok(Answer { status, head, body: String::from_utf8(body).expect("answers are text") })
+    }
+
+    /// Asks a job that may end meanwhile: `None` when it has.
+    pub fn get_while_running(&mut self, path: &str) -> Option<Answer> {
+        self.try_ask("GET", path, "").ok()
     }
 
     pub fn get(&mut self, path: &str) -> Answer {

@@ -37,9 +37,14 @@ pub fn guest(name: &str) -> PathBuf {
     built.unwrap_or_else(|| panic!("the guest `{name}` has not been built: run `cargo xtask test`, which builds it"))
 }
 
-/// The built program, without what the environment would change about it.
+/// How many times as much the tests of [`crate::soak`] do as in the suite: `WASMILL_SOAK`, else 1.
+pub fn soak_times() -> u64 {
+    std::env::var("WASMILL_SOAK").map_or(1, |times| times.parse().expect("WASMILL_SOAK is a whole number"))
+}
+
+/// The built program, without what the environment would change about it. `WASMILL_PROGRAM` may name another build of it.
 pub fn wasmill(dir: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_wasmill"));
+    let mut command = Command::new(std::env::var_os("WASMILL_PROGRAM").unwrap_or(env!("CARGO_BIN_EXE_wasmill").into()));
     command.current_dir(dir).env("NO_COLOR", "1").env_remove("RUST_LOG").env_remove("RUST_BACKTRACE");
     command.stdin(Stdio::null());
     command

@@ -15,6 +15,7 @@ mod others;
 mod plain;
 mod readme;
 mod serving;
+mod soak;
 mod stop;
 mod tables;
 mod versioned;

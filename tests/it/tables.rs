@@ -8,24 +8,24 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::harness::{Dice, Job, Running, seed};
+use crate::harness::{Dice, Ended, Job, Running, TIME_LIMIT, seed, soak_times};
 use crate::kill::live_and_die;
 use crate::plain::{json_lines, read_json, sorted, state};
 
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// The head of a manifest.
-fn head(workers: u16, interval: &str, more: &str) -> String {
+pub fn head(workers: u16, interval: &str, more: &str) -> String {
     format!("[job]\nname = \"tables\"\nworkers = {workers}\n{more}\n[checkpoint]\ninterval = \"{interval}\"\n")
 }
 
 /// A source of the lines of `NAME.jsonl`, keyed by `k`.
-fn source(name: &str) -> String {
+pub fn source(name: &str) -> String {
     format!("[sources.{name}]\nkind = \"file\"\npath = \"{name}.jsonl\"\nformat = \"jsonl\"\nkey = \"/k\"\n")
 }
 
 /// An operator of the guest `others`. `fields` are further lines of it.
-fn operator(name: &str, inputs: &str, used: &str, config: &str, fields: &str) -> String {
+pub fn operator(name: &str, inputs: &str, used: &str, config: &str, fields: &str) -> String {
     format!(
         "[operators.{name}]\ncomponent = \"{{guest:others}}\"\ninputs = [{inputs}]\ntables.values = {{ open = true }}\n\
          uses.other = {{ table = \"{used}.values\", read = true, update = true, send = true }}\n\
@@ -34,18 +34,18 @@ fn operator(name: &str, inputs: &str, used: &str, config: &str, fields: &str) ->
 }
 
 /// A sink in the folder of its name.
-fn sink(name: &str, inputs: &str, fields: &str) -> String {
+pub fn sink(name: &str, inputs: &str, fields: &str) -> String {
     format!("[sinks.{name}]\nkind = \"files\"\npath = \"{name}\"\ninputs = [{inputs}]\n{fields}\n")
 }
 
 /// The integers that a table holds.
-fn integers(job: &Job, table: &str) -> BTreeMap<String, i64> {
+pub fn integers(job: &Job, table: &str) -> BTreeMap<String, i64> {
     let read = |value: Value| i64::from_le_bytes(bytes(&value).try_into().expect("the value is an integer of 64 bits"));
     state(job, table).into_iter().map(|(key, value)| (key, read(value))).collect()
 }
 
 /// The bytes of a value, as the state shows it.
-fn bytes(value: &Value) -> Vec<u8> {
+pub fn bytes(value: &Value) -> Vec<u8> {
     match value {
         Value::String(text) => text.clone().into_bytes(),
         Value::Number(number) => number.to_string().into_bytes(),
@@ -59,7 +59,7 @@ fn bytes(value: &Value) -> Vec<u8> {
 }
 
 /// Records `{"k", "to", "n"}` over `keys` keys.
-fn requests(count: u64, keys: u64, dice: &mut Dice) -> Vec<Value> {
+pub fn requests(count: u64, keys: u64, dice: &mut Dice) -> Vec<Value> {
     let key = |dice: &mut Dice| format!("k{}", dice.roll(keys));
     (0..count).map(|_| json!({ "k": key(dice), "to": key(dice), "n": 1 + dice.roll(9) })).collect()
 }
@@ -79,9 +79,9 @@ fn sum_by(records: &[Value], field: &str, sums: &mut BTreeMap<String, i64>) {
 }
 
 /// Two operators that look each other's tables up and change them, while each writes its own.
-fn check_both_ways(consistency: &str, fields: &str) {
+pub fn check_both_ways(count: u64, consistency: &str, fields: &str) -> Ended {
     let mut dice = Dice(11);
-    let (left, right) = (requests(2_000, 50, &mut dice), requests(2_000, 50, &mut dice));
+    let (left, right) = (requests(count, 50, &mut dice), requests(count, 50, &mut dice));
     let config = format!("mode = \"meet\", consistency = \"{consistency}\"");
     let manifest = [
         head(2, "30ms", "memory = \"2MiB\""),
@@ -91,10 +91,10 @@ fn check_both_ways(consistency: &str, fields: &str) {
         operator("right", "\"right-in\"", "left", &config, fields),
         sink("found", "\"left\", \"right\"", ""),
     ];
-    let job = Job::new(&manifest.concat());
+    let job = Job::new(&manifest.concat()).time_limit(TIME_LIMIT * soak_times() as u32);
     job.write("left-in.jsonl", json_lines(&left));
     job.write("right-in.jsonl", json_lines(&right));
-    job.run().succeeded();
+    let ended = job.run().succeeded();
     let mut sums = [BTreeMap::new(), BTreeMap::new()];
     sum_by(&left, "k", &mut sums[0]);
     sum_by(&right, "to", &mut sums[0]);
@@ -107,16 +107,20 @@ fn check_both_ways(consistency: &str, fields: &str) {
         let most = sums.iter().filter_map(|sums| sums.get(&text(&record, "to"))).max();
         assert!(record["found"].as_i64().unwrap_or(0) <= *most.unwrap(), "{record}");
     }
+    ended
 }
+
+/// A record a call, and hardly any room for it.
+pub const SMALLEST_LIMITS: &str = "batch = 1\nparallelism = 2\nlimits = { memory = \"4MiB\", output = \"64KiB\" }";
 
 #[test]
 fn lookups_both_ways_go_on_with_the_smallest_limits() {
-    check_both_ways("live", "batch = 1\nparallelism = 2\nlimits = { memory = \"4MiB\", output = \"64KiB\" }");
+    check_both_ways(2_000, "live", SMALLEST_LIMITS);
 }
 
 #[test]
 fn lookups_both_ways_of_what_is_committed_go_on() {
-    check_both_ways("committed", "batch = 7\nparallelism = 3");
+    check_both_ways(2_000, "committed", "batch = 7\nparallelism = 3");
 }
 
 /// A job that updates the table of another operator.
@@ -302,7 +306,7 @@ fn killed_again_and_again_outcomes_come_back_once() {
 }
 
 /// Two operators that send records to each other until their numbers are 0.
-fn bouncing(interval: &str) -> String {
+pub fn bouncing(interval: &str) -> String {
     let manifest = [
         head(2, interval, ""),
         source("balls"),
@@ -338,7 +342,7 @@ fn records_sent_back_and_forth_come_down_where_they_should() {
 }
 
 /// A job most of whose records go round for ever; the others come out soon.
-fn endless() -> (Job, Vec<Value>) {
+pub fn endless() -> (Job, Vec<Value>) {
     let record = |id: u64| {
         let rounds = if id.is_multiple_of(6) { 3 } else { -1 };
         json!({ "id": id, "k": format!("k{}", id % 70), "n": rounds, "to": format!("t{}", id % 30) })
@@ -354,7 +358,7 @@ fn endless() -> (Job, Vec<Value>) {
 }
 
 /// Waits until so many more epochs are sealed.
-fn wait_for_epochs(job: &Job, running: &mut Running, more: u64) {
+pub fn wait_for_epochs(job: &Job, running: &mut Running, more: u64) {
     let (before, start) = (job.newest_epoch(), Instant::now());
     while job.newest_epoch() < before + more {
         assert!(running.is_running() && start.elapsed() < WAIT_MAX, "at epoch {}", job.newest_epoch());
@@ -460,11 +464,11 @@ fn killed_again_and_again_records_sent_back_and_forth_come_down_once() {
     check_down(&job, &balls);
 }
 
-const ACCOUNTS: i64 = 60;
-const OPENING: i64 = 1_000_003;
+pub const ACCOUNTS: i64 = 60;
+pub const OPENING: i64 = 1_000_003;
 
 /// A job of the example `transfer`, and its events: openings first.
-fn transfers(count: u64, opening: i64, cents_max: u64, fields: &str) -> (Job, Vec<Value>) {
+pub fn transfers(count: u64, opening: i64, cents_max: u64, fields: &str) -> (Job, Vec<Value>) {
     let manifest = format!(
         "{}[sources.events]\nkind = \"file\"\npath = \"events.jsonl\"\nformat = \"jsonl\"\nkey = \"/account\"\n\
          [operators.transfer]\ncomponent = \"{{guest:transfer}}\"\ninputs = [\"events\"]\n\
@@ -485,7 +489,7 @@ fn transfers(count: u64, opening: i64, cents_max: u64, fields: &str) -> (Job, Ve
 }
 
 /// The balances after all transfers but the refused ones.
-fn balances(events: &[Value], refused: &[Value]) -> BTreeMap<String, i64> {
+pub fn balances(events: &[Value], refused: &[Value]) -> BTreeMap<String, i64> {
     let mut balances = BTreeMap::<String, i64>::new();
     let mut add = |account: String, cents: i64| *balances.entry(account).or_default() += cents;
     let cents = |event: &Value| event["cents"].as_i64().unwrap();
@@ -506,7 +510,7 @@ fn balances(events: &[Value], refused: &[Value]) -> BTreeMap<String, i64> {
 }
 
 /// The balances that are committed; none before anything is. (An epoch that is logged may not be committed yet, when a job is killed.)
-fn committed_balances(job: &Job) -> BTreeMap<String, i64> {
+pub fn committed_balances(job: &Job) -> BTreeMap<String, i64> {
     let tables = job.command(["state", "tables", "job.toml", "--json"]);
     let is_there = tables.code() == Some(0) && tables.stdout.contains("transfer/balances");
     if is_there { integers(job, "transfer") } else { BTreeMap::new() }

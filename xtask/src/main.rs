@@ -11,7 +11,7 @@ mod workspace;
 
 use std::process::ExitCode;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use workspace::{Profile, Workspace, run};
 
 const USAGE: &str = "\
@@ -22,6 +22,9 @@ usage: cargo xtask TASK
   guests                build the example functions
   capnp [--check]       make the Rust code of the Cap'n Proto schemas; with --check, say whether it is up to date
   test [ARGS]           build everything and run all tests; ARGS go to `cargo test`
+  soak [NAME] [--times N]
+                        run what has to hold however long it goes on N times as long as the tests do (default: 100, about half an
+                        hour), in the release build; NAME is a part of a test's name
   bench [ARGS]          build everything and measure; ARGS go to the benchmarks
 ";
 
@@ -43,6 +46,7 @@ fn dispatch(arguments: &[String]) -> anyhow::Result<()> {
         "guests" => guests(&workspace, rest),
         "capnp" => schema::run(&workspace, rest),
         "test" => test(&workspace, rest),
+        "soak" => soak(&workspace, rest),
         "bench" => bench(&workspace, rest),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");
@@ -84,6 +88,34 @@ fn names_package(arguments: &[String]) -> bool {
         .any(|argument| argument == "--package" || argument.starts_with("--package=") || argument.starts_with("-p"))
 }
 
+fn soak(workspace: &Workspace, arguments: &[String]) -> anyhow::Result<()> {
+    let (name, times) = soak_arguments(arguments)?;
+    workspace.build_host(Profile::Release)?;
+    run(workspace.cargo().args(["test", "--workspace", "--no-run"]))?;
+    guests::build(workspace, Profile::Release, &["guest-examples", "tests/guests"])?;
+    let mut tests = workspace.cargo();
+    tests.args(["test", "--workspace", "--test", "it", "--", &format!("soak::{name}")]);
+    tests.args(["--nocapture", "--test-threads", "1"]);
+    run(tests.env("WASMILL_SOAK", times.to_string()).env("WASMILL_PROGRAM", workspace.wasmill(Profile::Release)))
+}
+
+/// The part of a name, and how many times as long as in the suite.
+fn soak_arguments(arguments: &[String]) -> anyhow::Result<(&str, u32)> {
+    let (mut name, mut times) = ("", 100);
+    let mut rest = arguments.iter();
+    while let Some(argument) = rest.next() {
+        match argument.as_str() {
+            "--times" => {
+                let told = rest.next().and_then(|times| times.parse().ok()).filter(|&times| times > 0);
+                times = told.context("`--times` takes a whole number above 0")?;
+            }
+            _ if name.is_empty() && !argument.starts_with('-') => name = argument,
+            _ => bail!("`soak` does not know what to do with `{argument}`\n{USAGE}"),
+        }
+    }
+    Ok((name, times))
+}
+
 fn bench(workspace: &Workspace, arguments: &[String]) -> anyhow::Result<()> {
     workspace.build_host(Profile::Release)?;
     guests::build(workspace, Profile::Release, &["guest-examples", "benches/guest"])?;
@@ -94,6 +126,17 @@ fn bench(workspace: &Workspace, arguments: &[String]) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_soak_has_a_name_and_a_length_if_told() {
+        let parse = |arguments: &[&str]| {
+            let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
+            soak_arguments(&arguments).map(|(name, times)| (name.to_owned(), times)).map_err(|error| error.to_string())
+        };
+        assert_eq!(parse(&[]), Ok((String::new(), 100)));
+        assert_eq!(parse(&["zipf", "--times", "7"]), Ok(("zipf".to_owned(), 7)));
+        assert!(parse(&["--times", "0"]).is_err() && parse(&["--times"]).is_err() && parse(&["a", "b"]).is_err());
+    }
 
     fn check_names_package(arguments: &str, expected: bool) {
         let arguments = arguments.split(' ').map(str::to_owned).collect::<Vec<_>>();

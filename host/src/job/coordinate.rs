@@ -29,9 +29,6 @@ const DISCOVER_EVERY: Duration = Duration::from_secs(1);
 /// How long the reason of a thread that is gone is waited for.
 const REASON_WAIT: Duration = Duration::from_secs(1);
 
-/// How long a job works before its credit is held against what it gets done.
-const SETTLE_AFTER: Duration = Duration::from_millis(100);
-
 /// The most bytes that may be carried over from one epoch to the next.
 pub(super) const CARRIED_BYTES_MAX: u64 = 256 << 20;
 
@@ -110,8 +107,6 @@ impl Coordinator {
         let mut look = tokio::time::interval(LOOK_EVERY);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let (mut last_seal, mut last_discovery, mut late) = (Instant::now(), Instant::now(), false);
-        // From the first record on: the time before it tells nothing.
-        let (mut working_since, mut is_settled) = (None, false);
         loop {
             tokio::select! {
                 Some(error) = events.failures.recv() => return Err(error),
@@ -122,13 +117,7 @@ impl Coordinator {
                 _ = look.tick() => {}
             }
             self.store.check()?;
-            if !is_settled && self.flow.admitted() > 0 {
-                let since: Instant = *working_since.get_or_insert_with(Instant::now);
-                is_settled = since.elapsed() >= SETTLE_AFTER;
-                if is_settled {
-                    self.flow.settle(since.elapsed());
-                }
-            }
+            self.flow.settle();
             self.check_carried()?;
             if self.splits.have_ended() && !self.flow.has_input_ended() {
                 self.end_input();
@@ -300,7 +289,7 @@ impl Coordinator {
         }
         drop(hush);
         let paused = start.elapsed();
-        self.flow.learn(drained.as_secs_f64() * 1_000.0);
+        self.flow.learn(drained);
         let Collected { deltas, carried, sinks } = collected;
         self.has_open_output = sinks.values().any(|seal| seal.open.is_some());
         let (attempt, published) = (self.attempt, epoch - 1);

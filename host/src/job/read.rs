@@ -19,8 +19,6 @@ use crate::task::flow::Flow;
 use crate::task::refuse::{Refusals, Refused};
 use crate::task::route::Router;
 
-/// The most records of one read.
-const READ_RECORDS_MAX: usize = 1_024;
 /// About the most bytes of one read, for each task that it is divided among: a batch that stays in a core's cache on its way through a function.
 const READ_BYTES_MAX: usize = 96 << 10;
 /// The most splits open at once.
@@ -301,7 +299,7 @@ impl Splits {
         let reader = split.reader.as_mut().expect("opened just above");
         let (mut batch, mut bad) = (split.size.empty_batch(), Vec::new());
         let bytes_max = READ_BYTES_MAX * source.router.parts(0);
-        let outcome = reader.read(READ_RECORDS_MAX, bytes_max, &mut batch, &mut bad).map_err(failed)?;
+        let outcome = reader.read(self.flow.read_records(), bytes_max, &mut batch, &mut bad).map_err(failed)?;
         split.size = BatchSize::of(&batch);
         let records = (batch.len() + bad.len()) as u64;
         let ended = outcome == ReadOutcome::End;

@@ -16,12 +16,16 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 
-/// The least credit, in records: what slow functions work on for a few milliseconds.
-const CREDIT_RECORDS_MIN: u64 = 256;
+/// The least credit, in records, however long drains take.
+const CREDIT_RECORDS_MIN: u64 = 16;
 /// The most credit, in records.
 const CREDIT_RECORDS_MAX: u64 = 131_072;
-/// The credit at the start, in records.
-const CREDIT_RECORDS_START: u64 = 4_096;
+/// The credit at the start, in records, while nothing is known yet.
+const CREDIT_RECORDS_START: u64 = 1_024;
+/// The most credit before the first drain, in records.
+const CREDIT_RECORDS_SETTLED_MAX: u64 = 4_096;
+/// The most records of a read.
+const READ_RECORDS_MAX: u64 = 1_024;
 /// The most bytes in flight at which a source still admits.
 const CREDIT_BYTES: u64 = 64 << 20;
 /// When this many bytes more have to wait than at the last seal, the next comes early: some of them may go on then.
@@ -30,6 +34,8 @@ const WAITING_BYTES_EARLY: u64 = 32 << 20;
 const CARRIED_BYTES_CROWDED: u64 = 64 << 20;
 /// As long as loops have more under way than the credit, sources admit one read in this time.
 const LOOP_PACE: Duration = Duration::from_millis(5);
+/// How long a job works before its credit is held against what it gets done.
+const SETTLE_AFTER: Duration = Duration::from_millis(100);
 /// What a drain should take.
 const DRAIN_TARGET_MS: f64 = 3.0;
 
@@ -83,14 +89,18 @@ struct State {
     next_ticket: u64,
     served: u64,
     waiting: u64,
-    /// Records admitted since the job started.
-    admitted: u64,
     /// When something was last admitted.
     last_admission: Option<Instant>,
     /// Batches admitted or enqueued since the job started.
     moved: u64,
     /// Records worked off since the job started.
     done_records: u64,
+    /// Since when the credit is judged by: the first admission, or the last drain.
+    judged_since: Option<Instant>,
+    /// What [`State::done_records`] was then.
+    done_before: u64,
+    /// Whether the credit is not to change any more before the first drain.
+    is_settled: bool,
     /// What waits for admission to open, in batches and bytes.
     carried: u64,
     carried_bytes: u64,
@@ -111,10 +121,12 @@ impl Default for State {
             next_ticket: 0,
             served: 0,
             waiting: 0,
-            admitted: 0,
             last_admission: None,
             moved: 0,
             done_records: 0,
+            judged_since: None,
+            done_before: 0,
+            is_settled: false,
             carried: 0,
             carried_bytes: 0,
             waiting_bytes: 0,
@@ -197,8 +209,9 @@ impl Flow {
         if state.stopped {
             return None;
         }
-        state.admitted += records;
-        state.last_admission = Some(Instant::now());
+        let now = Instant::now();
+        state.last_admission = Some(now);
+        state.judged_since.get_or_insert(now);
         state.moved += u64::from(records > 0);
         state.batches += 1;
         Some(InFlight { flow: self })
@@ -226,7 +239,8 @@ impl Flow {
         if way == Way::Ahead {
             state.done_records += records;
         }
-        if state.waiting > 0 && state.open && state.ahead.fits(state.credit_records) {
+        // Waking a thread costs more than a small read: sources are woken for several at once.
+        if state.waiting > 0 && state.open && state.ahead.fits((state.credit_records * 3).div_ceil(4)) {
             self.admission.notify_all();
         }
         if state.batches == 0 {
@@ -374,34 +388,55 @@ impl Flow {
         self.state.lock().moved
     }
 
-    /// Records admitted since the job started.
-    pub fn admitted(&self) -> u64 {
-        self.state.lock().admitted
+    /// How many records a source should read at once: fewer where functions are slow, since what is read is admitted as a whole.
+    pub fn read_records(&self) -> usize {
+        (self.state.lock().credit_records / 2).clamp(1, READ_RECORDS_MAX) as usize
     }
 
-    /// Lowers the credit to what is worked off within a drain's target, judged by the time `running` since work began: else the first drain of a job with slow
-    /// functions would take long.
-    pub fn settle(&self, running: Duration) {
+    /// To be called now and then: before the first drain, sets the credit to what is worked off within a drain's target. Else that drain would take long in a job with slow
+    /// functions, and the first seconds in a job with quick ones.
+    pub fn settle(&self) {
         let mut state = self.state.lock();
-        let done = state.done_records as f64 / running.as_secs_f64().max(0.001);
-        let worked_off = (done * DRAIN_TARGET_MS / 1_000.0) as u64;
-        state.credit_records = state.credit_records.min(worked_off.max(CREDIT_RECORDS_MIN));
+        let Some(since) = state.judged_since.filter(|_| !state.is_settled) else { return };
+        let running = since.elapsed();
+        state.is_settled = running >= SETTLE_AFTER;
+        let pace = worked_off_in_a_drain(state.done_records, running);
+        state.credit_records = first_credit(state.credit_records, pace, state.is_settled);
+        self.admission.notify_all();
     }
 
-    /// Adapts the credit to how long a drain took, and to the most bytes that were in flight since the last time.
-    pub fn learn(&self, drain_ms: f64) {
+    /// Adapts the credit to how long a drain took, to what has been worked off since the last one, and to the most bytes that were in flight.
+    pub fn learn(&self, drained: Duration) {
         let mut state = self.state.lock();
-        let (peak, now) = (state.peak_bytes, state.ahead.bytes);
-        state.peak_bytes = now;
-        state.credit_records = next_credit(state.credit_records, drain_ms, peak);
+        let pace = state
+            .judged_since
+            .map_or(0.0, |since| worked_off_in_a_drain(state.done_records - state.done_before, since.elapsed()));
+        (state.judged_since, state.done_before, state.is_settled) = (Some(Instant::now()), state.done_records, true);
+        let peak = state.peak_bytes;
+        state.peak_bytes = state.ahead.bytes;
+        let drain_ms = drained.as_secs_f64() * 1_000.0;
+        state.credit_records = next_credit(state.credit_records, drain_ms, pace, peak);
         self.admission.notify_all();
     }
 }
 
-/// The credit after a drain of `drain_ms` under `credit` records that, with what operators made of them, took `peak_bytes` at most.
-fn next_credit(credit: u64, drain_ms: f64, peak_bytes: u64) -> u64 {
-    let factor = (DRAIN_TARGET_MS / drain_ms.max(0.01)).clamp(0.5, 1.25);
-    let by_time = ((credit as f64 * factor) as u64).clamp(CREDIT_RECORDS_MIN, CREDIT_RECORDS_MAX);
+/// What is worked off within a drain's target where `done` records are within `time`.
+fn worked_off_in_a_drain(done: u64, time: Duration) -> f64 {
+    done as f64 * DRAIN_TARGET_MS / 1_000.0 / time.as_secs_f64().max(0.001)
+}
+
+/// The credit before the first drain, where `pace` records are worked off in the time that a drain should take. Too short a time to judge by only raises it.
+fn first_credit(credit: u64, pace: f64, is_enough: bool) -> u64 {
+    let least = if is_enough { CREDIT_RECORDS_MIN } else { credit };
+    (pace as u64).clamp(least, CREDIT_RECORDS_SETTLED_MAX.max(least))
+}
+
+/// The credit after a drain of `drain_ms` under `credit` records that, with what operators made of them, took `peak_bytes` at most. Since the drain before, `pace` records were worked
+/// off in each time that a drain should take: a drain that took long for another reason than too many records, as when the machine was busy, does not bring the credit far below.
+fn next_credit(credit: u64, drain_ms: f64, pace: f64, peak_bytes: u64) -> u64 {
+    let factor = (DRAIN_TARGET_MS / drain_ms.max(0.01)).clamp(0.25, 1.5);
+    let least = CREDIT_RECORDS_MIN.max((pace / 2.0) as u64).min(credit);
+    let by_time = ((credit as f64 * factor).ceil() as u64).clamp(least, CREDIT_RECORDS_MAX);
     match peak_bytes {
         0..=CREDIT_BYTES => by_time,
         // Operators emit more than they get: fewer records may be under way, down to one at a time.
@@ -415,13 +450,20 @@ mod tests {
 
     #[test]
     fn credit_falls_fast_rises_slowly_and_stays_in_its_bounds() {
-        assert_eq!(next_credit(8_000, 10.0 * DRAIN_TARGET_MS, 0), 4_000);
-        assert_eq!(next_credit(8_000, DRAIN_TARGET_MS, 0), 8_000);
-        assert_eq!(next_credit(8_000, 0.1, 0), 10_000);
-        assert_eq!(next_credit(CREDIT_RECORDS_MIN, 1e9, 0), CREDIT_RECORDS_MIN);
-        assert_eq!(next_credit(CREDIT_RECORDS_MAX, 0.0, 0), CREDIT_RECORDS_MAX);
-        assert_eq!(next_credit(8_000, DRAIN_TARGET_MS, 4 * CREDIT_BYTES), 2_000);
-        assert_eq!(next_credit(2, DRAIN_TARGET_MS, 100 * CREDIT_BYTES), 1);
+        assert_eq!(next_credit(8_000, 10.0 * DRAIN_TARGET_MS, 0.0, 0), 2_000);
+        assert_eq!(next_credit(8_000, DRAIN_TARGET_MS, 0.0, 0), 8_000);
+        assert_eq!(next_credit(8_000, 0.1, 0.0, 0), 12_000);
+        assert_eq!(next_credit(CREDIT_RECORDS_MIN, 1e9, 0.0, 0), CREDIT_RECORDS_MIN);
+        assert_eq!(next_credit(CREDIT_RECORDS_MAX, 0.0, 0.0, 0), CREDIT_RECORDS_MAX);
+        assert_eq!(next_credit(8_000, DRAIN_TARGET_MS, 0.0, 4 * CREDIT_BYTES), 2_000);
+        assert_eq!(next_credit(2, DRAIN_TARGET_MS, 0.0, 100 * CREDIT_BYTES), 1);
+        assert_eq!(next_credit(1, 0.1, 0.0, 0), 2);
+    }
+
+    #[test]
+    fn a_drain_that_took_long_for_another_reason_leaves_credit_for_what_is_worked_off() {
+        assert_eq!(next_credit(8_000, 10.0 * DRAIN_TARGET_MS, 7_000.0, 0), 3_500);
+        assert_eq!(next_credit(1_000, 10.0 * DRAIN_TARGET_MS, 7_000.0, 0), 1_000);
     }
 
     #[test]
@@ -432,7 +474,6 @@ mod tests {
             flow.stop();
             assert!(!waiting.join().unwrap());
         });
-        assert_eq!(flow.admitted(), 0);
     }
 
     #[test]
@@ -445,7 +486,6 @@ mod tests {
         assert!(!flow.is_idle());
         flow.remove(Way::Ahead, 3, 30);
         assert!(flow.is_idle());
-        assert_eq!(flow.admitted(), 3);
     }
 
     #[test]
@@ -468,15 +508,22 @@ mod tests {
 
     #[test]
     fn the_credit_settles_at_what_is_worked_off_in_time() {
+        let pace = worked_off_in_a_drain(100_000, Duration::from_millis(100));
+        assert_eq!(pace, 1_000.0 * DRAIN_TARGET_MS);
+        assert_eq!(first_credit(CREDIT_RECORDS_START, pace, false), pace as u64);
+        assert_eq!(first_credit(CREDIT_RECORDS_START, 1e9, true), CREDIT_RECORDS_SETTLED_MAX);
+        assert_eq!(first_credit(CREDIT_RECORDS_START, 2.0, false), CREDIT_RECORDS_START);
+        assert_eq!(first_credit(CREDIT_RECORDS_START, 2.0, true), CREDIT_RECORDS_MIN);
+    }
+
+    #[test]
+    fn less_is_read_at_once_where_credit_is_small() {
         let flow = Flow::default();
-        let credit = || flow.state.lock().credit_records;
-        flow.add(Way::Ahead, 100_000, 1);
-        flow.remove(Way::Ahead, 100_000, 1);
-        flow.settle(Duration::from_millis(100));
-        assert_eq!(credit(), (1_000.0 * DRAIN_TARGET_MS) as u64);
-        flow.state.lock().done_records = 100;
-        flow.settle(Duration::from_millis(100));
-        assert_eq!(credit(), CREDIT_RECORDS_MIN);
+        let reads = |credit| {
+            flow.state.lock().credit_records = credit;
+            flow.read_records()
+        };
+        assert_eq!([1, 16, 1_000, CREDIT_RECORDS_MAX].map(reads), [1, 8, 500, READ_RECORDS_MAX as usize]);
     }
 
     #[test]
@@ -538,7 +585,7 @@ mod tests {
         flow.add(Way::Ahead, CREDIT_RECORDS_START, 1);
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| flow.admit(1).is_some());
-            assert_eq!(flow.admitted(), 0);
+            assert!(!flow.would_admit());
             flow.remove(Way::Ahead, CREDIT_RECORDS_START, 1);
             assert!(waiting.join().unwrap());
         });
