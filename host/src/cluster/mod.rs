@@ -6,3 +6,20 @@
 pub mod link;
 pub mod membership;
 pub mod protocol;
+
+/// A host of the job: its place in the list of the job's hosts, from 0.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HostId(pub u16);
+
+impl HostId {
+    /// As an index of something that there is one of for each host.
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+impl std::fmt::Display for HostId {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "host number {}", self.0)
+    }
+}

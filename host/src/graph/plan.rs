@@ -46,7 +46,9 @@ pub struct Task {
     pub index: u16,
     /// The partitions that it owns: at least one.
     pub partitions: Range<u16>,
-    /// The worker that it runs on, counted from 0.
+    /// The host that it runs on, by its place in the list of hosts.
+    pub host: u16,
+    /// The worker of its host that it runs on, counted from 0.
     pub worker: u16,
 }
 
@@ -151,7 +153,7 @@ impl Plan {
         for (index, range) in ranges(partitions, parallelism).enumerate() {
             let index = index as u16;
             owners[usize::from(range.start)..usize::from(range.end)].fill(index);
-            self.tasks.push(Task { operator, index, partitions: range, worker: index % self.workers });
+            self.tasks.push(Task { operator, index, partitions: range, host: 0, worker: index % self.workers });
         }
         (first..self.tasks.len(), owners.into())
     }

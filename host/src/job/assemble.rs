@@ -1,6 +1,7 @@
 //! From the checked graph to everything that runs, and back down again.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
@@ -11,12 +12,12 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
 use super::clock::EventClock;
-use super::commit::{Committed, Sealed, commit};
+use super::commit::{Commits, Order, Report};
 use super::coordinate::{CARRIED_BYTES_MAX, Coordinator, Events, SealRule};
 use super::read::{SourceSetup, SplitPosition, Splits};
 use super::stop::Stop;
 use super::summary::{RunFigures, Summary};
-use super::wire::{SinkMailbox, Wiring};
+use super::wire::{Neighbours, SinkMailbox, Wiring};
 use super::workers::Workers;
 use super::write::SinkSetup;
 use super::{Ended, JobError, Meters, Outcome};
@@ -30,7 +31,8 @@ use crate::manifest::{Loaded, Manifest};
 use crate::plugin::callable::Callable;
 use crate::plugin::engine::{Engine, Function};
 use crate::state::versions::VERSIONED;
-use crate::state::{Committer, MemoryUse, OpenOptions, Opened, StateStore};
+use crate::state::{MemoryUse, OpenOptions, Opened, StateStore, Undecided};
+use crate::task::Mailbox;
 use crate::task::flow::Flow;
 
 /// What a job is started with beside its manifest.
@@ -75,76 +77,141 @@ async fn run_with(
     reached: &mut Reached,
 ) -> Result<Ended, JobError> {
     let JobOptions { started, meters, stop, serve } = options;
-    let manifest = &loaded.manifest;
-    let engine = Engine::new().map_err(|error| JobError::Plan(error.to_string()))?;
-    let functions = load_functions(&engine, loaded).await?;
-    let declared = functions.iter().map(|(name, function)| (name.clone(), declared(&**function))).collect();
-    let (plan, _) = Plan::new(graph, worker_count(manifest), &declared)
-        .map_err(|findings| JobError::Manifest(loaded.document.refusal(findings)))?;
-    let Opened { store, committer, job, attempt, last, unpublished, .. } = open_state(loaded, graph, &declared)?;
-    let first_epoch = last.as_ref().map_or(0, |entry| entry.epoch);
-    meters.committed_epoch.store(first_epoch, Ordering::Relaxed);
-    log_start(manifest, last.as_ref());
-
-    let flow = Arc::new(Flow::default());
-    let (failed, failures) = unbounded_channel();
-    let sinks = open_sinks(loaded, job, last.as_ref(), &unpublished)?;
-    let mut clock = EventClock::new(graph, &plan);
-    let (mut wiring, mailboxes) =
-        Wiring::new(manifest, graph, &plan, Arc::clone(&flow), clock.shared(), Arc::clone(&meters));
-    start_sinks(mailboxes, &sinks, last.as_ref(), &flow, &failed)?;
-    let (tasks, directory) = wiring.tasks(&functions, &store)?;
-    let carried = last.as_ref().map_or(&[][..], |entry| &entry.carried);
-    wiring.post_carried(carried)?;
-    let workers = Workers::start(tasks, &failed).await?;
-    let serving = serve.map(|serve| serve(directory)).transpose().map_err(JobError::Serve)?;
-    let sources = open_sources(loaded, graph, &plan, last.as_ref(), &wiring)?;
-    let splits = Arc::new(Splits::new(sources.clone(), Arc::clone(&flow), Arc::clone(&meters), started)?);
-    clock.move_on(splits.reached(), carried);
-    let (to_commit, sealed) = std::sync::mpsc::channel();
-    let (report, committed) = unbounded_channel();
-    let committing = start_committing(committer, sinks, sealed, report, &failed)?;
-    let input_ended = start_sources(&splits, worker_count(manifest), &failed)?;
-
-    let mut coordinator = Coordinator {
-        attempt,
-        epoch: first_epoch,
-        rule: SealRule { interval: manifest.checkpoint.interval.0, records: manifest.checkpoint.records },
-        carried_bytes_max: CARRIED_BYTES_MAX,
-        flow,
-        splits: Arc::clone(&splits),
-        sources,
-        tasks: wiring.mailboxes(),
-        operators: wiring.operators_of_tasks(),
-        sinks: wiring.sinks(),
-        store: Arc::clone(&store),
-        clock,
-        to_commit,
-        meters,
-        totals_before: last.as_ref().map(|entry| entry.totals.clone()).unwrap_or_default(),
-        pending: 0,
-        moved_at_seal: 0,
-        has_open_output: last.as_ref().is_some_and(|entry| entry.sinks.values().any(|seal| seal.open.is_some())),
-        finished: last.as_ref().is_some_and(|entry| entry.finished),
-        has_unnoted_output: last.as_ref().is_some_and(Entry::has_unpublished),
-    };
-    let stop = Stop::new(stop, manifest.job.stop_within.0, Arc::clone(&coordinator.flow));
-    let result = coordinator.run(&mut Events { failures, committed, input_ended, stop }).await;
-
-    reached.memory = store.memory();
-    // Down again, whatever the result: either nothing is in flight, or what is belongs to no epoch.
-    splits.stop();
-    workers.stop();
-    coordinator.sinks.values().for_each(crate::task::route::SinkHandle::end);
-    drop(coordinator);
-    let committed = committing.join();
-    drop(serving);
-    let closed = store.close();
-    reached.feed_cpu = store.feed_cpu();
+    let parts = Parts::new(loaded, graph, started, meters).await?;
+    let opened = parts.open_state()?;
+    log_start(&loaded.manifest, opened.last.as_ref());
+    let stop = |flow| Stop::new(stop, loaded.manifest.job.stop_within.0, flow);
+    let mut running = parts.start(opened, Neighbours::default(), stop, serve).await?;
+    let result = running.coordinator.run(&mut running.events).await;
+    let (memory, feed_cpu, down) = running.tear_down();
+    *reached = Reached { memory, feed_cpu };
     let ended = result?;
-    committed.map_err(|_| JobError::Lost("the commit thread".to_owned()))?;
-    closed?;
+    down?;
     Ok(ended)
+}
+
+/// What a job is made of, the same for all its attempts.
+pub(super) struct Parts<'a> {
+    pub(super) loaded: &'a Loaded,
+    pub(super) graph: &'a Graph,
+    pub(super) plan: Plan,
+    pub(super) functions: BTreeMap<String, Arc<Function>>,
+    declared: BTreeMap<String, Declared>,
+    started: Instant,
+    pub(super) meters: Arc<Meters>,
+}
+
+/// An attempt that runs.
+pub(super) struct Running {
+    pub(super) coordinator: Coordinator,
+    pub(super) events: Events,
+    /// All tasks of the job.
+    pub(super) mailboxes: Vec<Mailbox>,
+    /// The tables of this host's tasks.
+    pub(super) directory: Arc<Directory>,
+    workers: Workers,
+    committing: JoinHandle<()>,
+    serving: Option<Box<dyn std::any::Any>>,
+    store: Arc<StateStore>,
+}
+
+impl<'a> Parts<'a> {
+    pub(super) async fn new(
+        loaded: &'a Loaded,
+        graph: &'a Graph,
+        started: Instant,
+        meters: Arc<Meters>,
+    ) -> Result<Self, JobError> {
+        let engine = Engine::new().map_err(|error| JobError::Plan(error.to_string()))?;
+        let functions = load_functions(&engine, loaded).await?;
+        let declared = functions.iter().map(|(name, function)| (name.clone(), declared(&**function))).collect();
+        let (plan, _) = Plan::new(graph, worker_count(&loaded.manifest), &declared)
+            .map_err(|findings| JobError::Manifest(loaded.document.refusal(findings)))?;
+        Ok(Self { loaded, graph, plan, functions, declared, started, meters })
+    }
+
+    /// Starts everything behind the opened state, but lets nothing be admitted yet.
+    pub(super) async fn start(
+        &self,
+        opened: Opened,
+        neighbours: Neighbours,
+        stop: impl FnOnce(Arc<Flow>) -> Stop,
+        serve: Option<Serve>,
+    ) -> Result<Running, JobError> {
+        let Self { loaded, graph, plan, meters, .. } = self;
+        let manifest = &loaded.manifest;
+        let Opened { store, committer, job, attempt, last, unpublished, .. } = opened;
+        let first_epoch = last.as_ref().map_or(0, |entry| entry.epoch);
+        meters.committed_epoch.store(first_epoch, Ordering::Relaxed);
+
+        let flow = Arc::new(Flow::default());
+        let (failed, failures) = unbounded_channel();
+        let sinks = open_sinks(loaded, job, last.as_ref(), &unpublished)?;
+        let mut clock = EventClock::new(graph, plan);
+        let (mut wiring, mailboxes) =
+            Wiring::new(manifest, graph, plan, neighbours, Arc::clone(&flow), clock.shared(), Arc::clone(meters));
+        start_sinks(mailboxes, &sinks, last.as_ref(), &flow, &failed)?;
+        let (tasks, directory) = wiring.tasks(&self.functions, &store)?;
+        let carried = last.as_ref().map_or(&[][..], |entry| &entry.carried);
+        wiring.post_carried(carried)?;
+        let workers = Workers::start(tasks, &failed).await?;
+        let serving = serve.map(|serve| serve(Arc::clone(&directory))).transpose().map_err(JobError::Serve)?;
+        let sources = open_sources(loaded, graph, plan, last.as_ref(), &wiring)?;
+        let splits = Splits::new(sources.clone(), Arc::clone(&flow), Arc::clone(meters), self.started)?;
+        let splits = Arc::new(splits);
+        clock.move_on(splits.reached(), carried);
+        let (to_commit, orders) = std::sync::mpsc::channel();
+        let (report, commits) = unbounded_channel();
+        let committing = start_committing(Commits::new(committer, sinks), orders, report, &failed)?;
+        let input_ended = start_sources(&splits, worker_count(manifest), &failed)?;
+
+        let (tasks, operators) = wiring.tasks_here().into_iter().unzip();
+        let coordinator = Coordinator {
+            attempt,
+            epoch: first_epoch,
+            rule: SealRule { interval: manifest.checkpoint.interval.0, records: manifest.checkpoint.records },
+            carried_bytes_max: CARRIED_BYTES_MAX,
+            flow: Arc::clone(&flow),
+            splits,
+            sources,
+            tasks,
+            operators,
+            sinks: wiring.sinks(),
+            store: Arc::clone(&store),
+            clock,
+            to_commit,
+            meters: Arc::clone(meters),
+            totals_before: last.as_ref().map(|entry| entry.totals.clone()).unwrap_or_default(),
+            pending: 0,
+            moved_at_seal: 0,
+            has_open_output: last.as_ref().is_some_and(|entry| entry.sinks.values().any(|seal| seal.open.is_some())),
+            finished: last.as_ref().is_some_and(|entry| entry.finished),
+            has_unnoted_output: last.as_ref().is_some_and(Entry::has_unpublished),
+        };
+        let events = Events { failures, commits, input_ended, stop: stop(flow) };
+        let mailboxes = wiring.mailboxes().to_vec();
+        Ok(Running { coordinator, events, mailboxes, directory, workers, committing, serving, store })
+    }
+}
+
+impl Running {
+    /// Takes everything down again, whatever it came to: either nothing is in flight, or what is belongs to no epoch. Says what state took, and whether it was closed well.
+    pub(super) fn tear_down(self) -> (MemoryUse, Duration, Result<(), JobError>) {
+        let Self { coordinator, events, workers, committing, serving, store, mailboxes, directory } = self;
+        let memory = store.memory();
+        coordinator.splits.stop();
+        workers.stop();
+        coordinator.sinks.values().for_each(crate::task::route::SinkHandle::end);
+        drop((coordinator, events, mailboxes));
+        let committed = committing.join();
+        drop((serving, directory));
+        let closed = store.close();
+        let down = match committed {
+            Err(_) => Err(JobError::Lost("the commit thread".to_owned())),
+            Ok(()) => closed.map_err(JobError::from),
+        };
+        (memory, store.feed_cpu(), down)
+    }
 }
 
 /// Loads the components of all operators, each file once.
@@ -189,25 +256,48 @@ fn worker_count(manifest: &Manifest) -> u16 {
     })
 }
 
-/// Opens the state directory and holds what it was made for against what the manifest says now.
-fn open_state(loaded: &Loaded, graph: &Graph, declared: &BTreeMap<String, Declared>) -> Result<Opened, JobError> {
-    let manifest = &loaded.manifest;
-    let directory = loaded.resolve(&manifest.job.state);
-    let now = StateIdentity::new(graph, declared);
-    let fingerprint = serde_json::to_value(&now).expect("an identity is made of strings and numbers");
-    let options = OpenOptions {
-        partitions: manifest.job.partitions,
-        memory_bytes: manifest.job.memory.0,
-        retained: manifest.checkpoint.retained,
-        retained_bytes: manifest.checkpoint.retained_bytes.map(|bytes| bytes.0),
-        ..OpenOptions::default()
-    };
-    let opened = StateStore::open(&directory, Arc::new(RealDisk), &fingerprint, options)?;
-    let misfit = |problems: String| JobError::Identity { directory: directory.clone(), problems };
-    let stored: StateIdentity = serde_json::from_value(opened.fingerprint.clone())
-        .map_err(|error| misfit(format!("its description of the job cannot be read: {error}")))?;
-    with_joined(stored, &opened).compare(&now).map_err(|problems| misfit(problems.join("\n")))?;
-    Ok(opened)
+impl Parts<'_> {
+    /// Where state lies, and how it is opened.
+    fn state_options(&self) -> (PathBuf, OpenOptions) {
+        let manifest = &self.loaded.manifest;
+        let options = OpenOptions {
+            partitions: manifest.job.partitions,
+            memory_bytes: manifest.job.memory.0,
+            retained: manifest.checkpoint.retained,
+            retained_bytes: manifest.checkpoint.retained_bytes.map(|bytes| bytes.0),
+            ..OpenOptions::default()
+        };
+        (self.loaded.resolve(&manifest.job.state), options)
+    }
+
+    fn identity(&self) -> (StateIdentity, serde_json::Value) {
+        let identity = StateIdentity::new(self.graph, &self.declared);
+        let fingerprint = serde_json::to_value(&identity).expect("an identity is made of strings and numbers");
+        (identity, fingerprint)
+    }
+
+    /// Opens the state directory and holds what it was made for against what the manifest says now.
+    fn open_state(&self) -> Result<Opened, JobError> {
+        let ((directory, options), (_, fingerprint)) = (self.state_options(), self.identity());
+        let opened = StateStore::open(&directory, Arc::new(RealDisk), &fingerprint, options)?;
+        self.check_identity(&opened)?;
+        Ok(opened)
+    }
+
+    /// Looks at the state directory of one of several hosts.
+    pub(super) fn look_at_state(&self) -> Result<Undecided, JobError> {
+        let ((directory, options), (_, fingerprint)) = (self.state_options(), self.identity());
+        Ok(StateStore::look(&directory, Arc::new(RealDisk), &fingerprint, options)?)
+    }
+
+    /// Holds what opened state was made for against what the manifest says now.
+    pub(super) fn check_identity(&self, opened: &Opened) -> Result<(), JobError> {
+        let ((directory, _), (now, _)) = (self.state_options(), self.identity());
+        let misfit = |problems: String| JobError::Identity { directory: directory.clone(), problems };
+        let stored: StateIdentity = serde_json::from_value(opened.fingerprint.clone())
+            .map_err(|error| misfit(format!("its description of the job cannot be read: {error}")))?;
+        with_joined(stored, opened).compare(&now).map_err(|problems| misfit(problems.join("\n")))
+    }
 }
 
 /// The identity that was stored at the first start, with what has joined the job since.
@@ -310,17 +400,16 @@ fn start_sources(
 }
 
 fn start_committing(
-    mut committer: Committer,
-    sinks: Sinks,
-    sealed: Receiver<Sealed>,
-    report: UnboundedSender<Committed>,
+    mut commits: Commits,
+    orders: Receiver<Order>,
+    report: UnboundedSender<Report>,
     failed: &UnboundedSender<JobError>,
 ) -> Result<JoinHandle<()>, JobError> {
     start_thread("commit", failed, move || {
-        for epoch in sealed {
-            let committed = commit(&mut committer, &sinks, epoch)?;
+        for order in orders {
+            let done = commits.carry_out(order)?;
             // As above.
-            let _ = report.send(committed);
+            let _ = report.send(done);
         }
         Ok(())
     })

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use crate::cluster::protocol::Reach;
 use crate::epoch::entry::Carried;
 use crate::graph::{Graph, Plan, Upstream};
 use crate::task::progress::Progress;
@@ -45,17 +46,27 @@ impl EventClock {
 
     /// Moves on to where the sources have come to, in the graph's order, with `carried` left to do. To be called while nothing is in flight.
     pub(super) fn move_on(&mut self, sources: Vec<i64>, carried: &[Carried]) {
+        let reach = self.note(sources, carried);
+        self.move_to(&reach);
+    }
+
+    /// Takes note of where this host's part of the sources has come to, and says how far that and what is `carried` over here let event time come.
+    pub(super) fn note(&mut self, sources: Vec<i64>, carried: &[Carried]) -> Reach {
         let least_of = |name: &str| {
             let batches = carried.iter().filter(|carried| *carried.operator == *name);
             batches.flat_map(|carried| &carried.batch.times).min().map_or(i64::MAX, |time| time.saturating_sub(1))
         };
-        let left: Vec<i64> = self.operators.iter().map(|(name, _)| least_of(name)).collect();
+        self.sources.clone_from(&sources);
+        Reach { sources, operators: self.operators.iter().map(|(name, _)| least_of(name)).collect() }
+    }
+
+    /// Moves on to what all hosts together have come to. To be called while nothing is in flight.
+    pub(super) fn move_to(&mut self, reach: &Reach) {
         for ((_, upstream), time) in self.operators.iter().zip(&mut self.times) {
-            let sources = upstream.sources.iter().map(|source| sources[source.0]);
-            let left = upstream.operators.iter().map(|operator| left[operator.0]);
+            let sources = upstream.sources.iter().map(|source| reach.sources[source.0]);
+            let left = upstream.operators.iter().map(|operator| reach.operators[operator.0]);
             *time = sources.chain(left).min().unwrap_or(i64::MAX).max(*time);
         }
-        self.sources = sources;
         self.shared.move_on(&self.times);
     }
 }

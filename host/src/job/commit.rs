@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use super::JobError;
 use crate::connector::Sink;
-use crate::epoch::Epoch;
 use crate::epoch::entry::{Entry, SinkSeal};
 use crate::epoch::log::AppendStats;
+use crate::epoch::{Digest, Epoch};
 use crate::state::Committer;
 
 /// What the thread reports for each epoch.
@@ -36,6 +36,52 @@ pub(super) struct Prepared {
     pub(super) appended: AppendStats,
     seals: BTreeMap<String, SinkSeal>,
     sealed_at: Instant,
+}
+
+/// What the commit thread is to do.
+pub(super) enum Order {
+    /// Make an epoch durable, then visible.
+    Commit(Sealed),
+    /// Make an epoch durable, and wait with the rest.
+    Prepare(Sealed),
+    /// Make the prepared epoch count, then visible.
+    Conclude,
+}
+
+/// What the commit thread has done.
+pub(super) enum Report {
+    /// An epoch is durable, by an entry with this digest.
+    Prepared(Epoch, Digest),
+    /// An epoch is committed and published.
+    Committed(Committed),
+}
+
+/// The commit thread's means.
+pub(super) struct Commits {
+    committer: Committer,
+    sinks: BTreeMap<String, Arc<dyn Sink>>,
+    prepared: Option<Prepared>,
+}
+
+impl Commits {
+    pub(super) fn new(committer: Committer, sinks: BTreeMap<String, Arc<dyn Sink>>) -> Self {
+        Self { committer, sinks, prepared: None }
+    }
+
+    pub(super) fn carry_out(&mut self, order: Order) -> Result<Report, JobError> {
+        let Self { committer, sinks, prepared } = self;
+        match order {
+            Order::Commit(sealed) => commit(committer, sinks, sealed).map(Report::Committed),
+            Order::Prepare(sealed) => {
+                let Prepared { entry, appended, .. } = prepared.insert(prepare(committer, sinks, sealed)?);
+                Ok(Report::Prepared(entry.epoch, appended.digest))
+            }
+            Order::Conclude => {
+                let epoch = prepared.take().ok_or_else(|| JobError::Lost("a prepared epoch".to_owned()))?;
+                conclude(committer, sinks, epoch).map(Report::Committed)
+            }
+        }
+    }
 }
 
 /// Makes one epoch durable, then visible.

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 
 use super::clock::EventClock;
-use super::commit::{Committed, Sealed};
+use super::commit::{Order, Report, Sealed};
 use super::read::{SourceSetup, Splits};
 use super::stop::Stop;
 use super::{Ended, JobError, Meters};
 use crate::connector::ConnectorError;
-use crate::epoch::entry::{Carried, Entry, SinkSeal, TableDelta};
+use crate::epoch::entry::{Carried, Entry, Position, SinkSeal, TableDelta};
 use crate::epoch::{Attempt, Epoch};
 use crate::state::{Pressure, StateStore};
 use crate::task::flow::Flow;
@@ -22,9 +22,9 @@ use crate::task::route::SinkHandle;
 use crate::task::{Mailbox, Message};
 
 /// How often the coordinator looks at counts and at the memory that state takes.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// How often followed sources are searched for new splits.
-const DISCOVER_EVERY: Duration = Duration::from_secs(1);
+pub(super) const DISCOVER_EVERY: Duration = Duration::from_secs(1);
 
 /// How long the reason of a thread that is gone is waited for.
 const REASON_WAIT: Duration = Duration::from_secs(1);
@@ -43,8 +43,8 @@ pub(super) struct SealRule {
 pub(super) struct Events {
     /// Something failed: the job ends without another seal.
     pub(super) failures: mpsc::UnboundedReceiver<JobError>,
-    /// An epoch is committed and published.
-    pub(super) committed: mpsc::UnboundedReceiver<Committed>,
+    /// The commit thread has carried out an order.
+    pub(super) commits: mpsc::UnboundedReceiver<Report>,
     /// A source thread found that all input has ended.
     pub(super) input_ended: mpsc::UnboundedReceiver<()>,
     /// Somebody asks for a clean end.
@@ -69,7 +69,7 @@ pub(super) struct Coordinator {
     pub(super) store: Arc<StateStore>,
     /// How far operators have come in event time.
     pub(super) clock: EventClock,
-    pub(super) to_commit: std::sync::mpsc::Sender<Sealed>,
+    pub(super) to_commit: std::sync::mpsc::Sender<Order>,
     pub(super) meters: Arc<Meters>,
     /// Counters of the job's life before this attempt.
     pub(super) totals_before: BTreeMap<String, u64>,
@@ -110,7 +110,7 @@ impl Coordinator {
         loop {
             tokio::select! {
                 Some(error) = events.failures.recv() => return Err(error),
-                Some(committed) = events.committed.recv() => self.note(committed),
+                Some(report) = events.commits.recv() => self.note(&report),
                 Some(()) = events.input_ended.recv() => self.end_input(),
                 () = self.flow.done(), if self.flow.has_input_ended() => return self.end(events, Ended::InputEnded).await,
                 () = events.stop.asked() => return self.end(events, Ended::Stopped).await,
@@ -158,7 +158,7 @@ impl Coordinator {
     }
 
     /// What goes round by loops, and what waits, is held in memory and carried over by the next epoch: it has a limit, and may reach it long before the epoch ends.
-    fn check_carried(&self) -> Result<(), JobError> {
+    pub(super) fn check_carried(&self) -> Result<(), JobError> {
         match self.flow.looped_bytes() {
             bytes if bytes > self.carried_bytes_max => {
                 Err(JobError::CarriedOver { bytes, bytes_max: self.carried_bytes_max })
@@ -175,10 +175,9 @@ impl Coordinator {
         }
     }
 
-    fn tell(&self, message: impl Fn() -> Message) {
+    pub(super) fn tell(&self, message: impl Fn() -> Message) {
         for task in &self.tasks {
-            // A task that has ended has reported why; the failure arrives by its own way.
-            let _ = task.send(message());
+            task.tell(message());
         }
     }
 
@@ -221,13 +220,15 @@ impl Coordinator {
         while self.pending > 0 {
             tokio::select! {
                 Some(error) = events.failures.recv() => return Err(error),
-                Some(committed) = events.committed.recv() => self.note(committed),
+                Some(report) = events.commits.recv() => self.note(&report),
             }
         }
         Ok(())
     }
 
-    pub(super) fn note(&mut self, committed: Committed) {
+    /// Takes note of what the commit thread has done.
+    pub(super) fn note(&mut self, report: &Report) {
+        let Report::Committed(committed) = report else { return };
         self.pending -= 1;
         self.meters.committed_epoch.store(committed.epoch, Ordering::Relaxed);
         self.meters.durations.lock().commit.record(committed.took);
@@ -272,8 +273,7 @@ impl Coordinator {
         }
         let drained = start.elapsed();
         self.check_carried()?;
-        self.splits.since_seal().store(0, Ordering::Relaxed);
-        self.moved_at_seal = self.flow.moved();
+        self.begin_seal();
         let epoch = self.epoch + 1;
         let finished = last && self.splits.have_ended() && self.flow.carried() == (0, 0);
         let collected = tokio::select! {
@@ -282,15 +282,36 @@ impl Coordinator {
             () = events.stop.overdue() => return Ok(false),
         };
         self.clock.move_on(self.splits.reached(), &collected.carried);
-        let positions = self.sources.iter().map(|source| (source.name.clone(), source.recorded())).collect();
-        let totals = self.meters.totals(&self.totals_before);
+        let stand = self.stand();
         if !last {
             self.reopen();
         }
         drop(hush);
-        let paused = start.elapsed();
-        self.flow.learn(drained);
+        self.note_pause(start.elapsed(), drained);
+        let entry = self.entry(epoch, finished, collected, stand);
+        if let Ok(error) = events.failures.try_recv() {
+            return Err(error);
+        }
+        self.order(Order::Commit(Sealed { entry, sealed_at: Instant::now() }))?;
+        Ok(true)
+    }
+
+    /// Nothing is in flight: what moves from here on belongs to the next epoch.
+    pub(super) fn begin_seal(&mut self) {
+        self.splits.since_seal().store(0, Ordering::Relaxed);
+        self.moved_at_seal = self.flow.moved();
+    }
+
+    /// Where the input and the counters stand. To be taken before admission goes on.
+    pub(super) fn stand(&self) -> Stand {
+        let positions = self.sources.iter().map(|source| (source.name.clone(), source.recorded())).collect();
+        Stand { positions, totals: self.meters.totals(&self.totals_before) }
+    }
+
+    /// The sealed epoch, which waits for its commit from here on.
+    pub(super) fn entry(&mut self, epoch: Epoch, finished: bool, collected: Collected, stand: Stand) -> Entry {
         let Collected { deltas, carried, sinks } = collected;
+        let Stand { positions, totals } = stand;
         self.has_open_output = sinks.values().any(|seal| seal.open.is_some());
         let (attempt, published) = (self.attempt, epoch - 1);
         let entry = Entry { epoch, attempt, deltas, carried, positions, sinks, published, finished, totals };
@@ -298,30 +319,36 @@ impl Coordinator {
         self.has_unnoted_output = entry.has_unpublished();
         self.pending += 1;
         self.meters.sealed.add(1);
-        self.meters.durations.lock().pause.record(paused);
-        self.meters.durations.lock().drain.record(drained);
-        tracing::debug!(epoch, pause_us = paused.as_micros() as u64, "epoch sealed");
-        let lost = |_| JobError::Lost("the commit thread".to_owned());
-        if let Ok(error) = events.failures.try_recv() {
-            return Err(error);
-        }
-        self.to_commit.send(Sealed { entry, sealed_at: Instant::now() }).map_err(lost)?;
-        Ok(true)
+        entry
+    }
+
+    /// Records for how long admission was closed, and for how long of it something was in flight.
+    pub(super) fn note_pause(&self, paused: Duration, drained: Duration) {
+        self.flow.learn(drained);
+        let mut durations = self.meters.durations.lock();
+        durations.pause.record(paused);
+        durations.drain.record(drained);
+        tracing::debug!(pause_us = paused.as_micros() as u64, "admission was closed for a seal");
+    }
+
+    /// Tells the commit thread what to do.
+    pub(super) fn order(&self, order: Order) -> Result<(), JobError> {
+        self.to_commit.send(order).map_err(|_| JobError::Lost("the commit thread".to_owned()))
     }
 
     /// Sends a question to every task.
-    fn ask<T>(&self, question: impl Fn(oneshot::Sender<T>) -> Message) -> Vec<oneshot::Receiver<T>> {
+    pub(super) fn ask<T>(&self, question: impl Fn(oneshot::Sender<T>) -> Message) -> Vec<oneshot::Receiver<T>> {
         let ask = |task: &Mailbox| {
             let (reply, receiver) = oneshot::channel();
-            // A task that has ended has reported why, and drops `reply`.
-            let _ = task.send(question(reply));
+            // A task that has ended drops `reply`.
+            task.tell(question(reply));
             receiver
         };
         self.tasks.iter().map(ask).collect()
     }
 
     /// What tasks and sinks hand over.
-    async fn collect(&self, epoch: Epoch, last: bool) -> Result<Collected, JobError> {
+    pub(super) async fn collect(&self, epoch: Epoch, last: bool) -> Result<Collected, JobError> {
         let asked_tasks = self.ask(Message::Seal);
         let asked_sinks: Vec<(&String, oneshot::Receiver<Result<SinkSeal, ConnectorError>>)> =
             self.sinks.iter().map(|(name, sink)| (name, sink.seal(epoch, last))).collect();
@@ -342,14 +369,20 @@ impl Coordinator {
 
 /// What tasks and sinks hand over at a seal.
 #[derive(Default)]
-struct Collected {
+pub(super) struct Collected {
     deltas: Vec<TableDelta>,
-    carried: Vec<Carried>,
+    pub(super) carried: Vec<Carried>,
     sinks: BTreeMap<String, SinkSeal>,
 }
 
+/// Where the input and the counters stood at a seal.
+pub(super) struct Stand {
+    positions: BTreeMap<String, BTreeMap<String, Position>>,
+    totals: BTreeMap<String, u64>,
+}
+
 /// Runs what blocks beside the coordinator's own thread.
-async fn blocking<T: Send + 'static>(
+pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, JobError> + Send + 'static,
 ) -> Result<T, JobError> {
     tokio::task::spawn_blocking(work).await.map_err(|_| JobError::Lost("a helper thread".to_owned()))?

@@ -1,20 +1,22 @@
 //! The wiring: a mailbox for each task and sink, and the routers that send to them.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc;
 
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::{JobError, Meters, SourceMeters};
+use crate::cluster::HostId;
 use crate::connector::extract::JsonPointer;
 use crate::epoch::entry::Carried;
 use crate::graph::{
     Consumer, Edge, Graph, OperatorIndex, OperatorNode, OperatorPlan, Plan, PlannedTable, PlannedUse, Routing,
     SinkIndex, SourceIndex,
 };
-use crate::lookup::{Directory, OperatorTables};
+use crate::lookup::{Directory, OperatorTables, Owner};
 use crate::manifest::Manifest;
 use crate::metrics::{Counter, OperatorMeters};
 use crate::plugin::callable::Callable;
@@ -25,19 +27,34 @@ use crate::task::flow::Flow;
 use crate::task::others::{Others, UsedTable};
 use crate::task::progress::Progress;
 use crate::task::refuse::Refusals;
+use crate::task::remote::Remote;
 use crate::task::rounds::Rounds;
 use crate::task::route::{Destination, Edge as Way, Router, SinkHandle, SinkMessage};
+
 use crate::task::run::{OperatorSetup, Task};
-use crate::task::{Mailbox, Message};
+use crate::task::{Mailbox, Message, Post};
+
+/// The hosts of a job, as one of them sees them.
+#[derive(Clone, Default)]
+pub(super) struct Neighbours {
+    /// This host, by its place in the list of hosts.
+    pub(super) own: HostId,
+    /// The way to the tasks of each other host, in that list's order; empty for a job of one host.
+    pub(super) posts: Vec<Option<Arc<Post>>>,
+    /// Lookups of what they own.
+    pub(super) remote: Option<Remote>,
+}
 
 /// Everything that sends and receives, before it is handed to threads.
 pub(super) struct Wiring<'a> {
     manifest: &'a Manifest,
     graph: &'a Graph,
     plan: &'a Plan,
+    neighbours: Neighbours,
     flow: Arc<Flow>,
     progress: Arc<Progress>,
     meters: Arc<Meters>,
+    /// Of all tasks of the job.
     mailboxes: Vec<Mailbox>,
     receivers: Vec<Option<UnboundedReceiver<Message>>>,
     sinks: Vec<SinkHandle>,
@@ -63,18 +80,19 @@ impl<'a> Wiring<'a> {
         manifest: &'a Manifest,
         graph: &'a Graph,
         plan: &'a Plan,
+        neighbours: Neighbours,
         flow: Arc<Flow>,
         progress: Arc<Progress>,
         meters: Arc<Meters>,
     ) -> (Self, Vec<SinkMailbox>) {
-        let (mailboxes, receivers) = plan
-            .tasks
-            .iter()
-            .map(|_| {
-                let (mailbox, receiver) = unbounded_channel();
+        let mailbox = |(number, task): (u32, &crate::graph::Task)| match neighbours.posts.get(usize::from(task.host)) {
+            Some(Some(post)) => (Mailbox::there(number, Arc::clone(post)), None),
+            _ => {
+                let (mailbox, receiver) = Mailbox::here(number);
                 (mailbox, Some(receiver))
-            })
-            .unzip();
+            }
+        };
+        let (mailboxes, receivers) = (0..).zip(&plan.tasks).map(mailbox).unzip();
         let (sinks, sink_mailboxes): (Vec<SinkHandle>, Vec<SinkMailbox>) = graph
             .sinks
             .iter()
@@ -102,6 +120,7 @@ impl<'a> Wiring<'a> {
             manifest,
             graph,
             plan,
+            neighbours,
             flow,
             progress,
             meters,
@@ -114,15 +133,24 @@ impl<'a> Wiring<'a> {
         (wiring, sink_mailboxes)
     }
 
-    /// The mailboxes of all tasks.
-    pub(super) fn mailboxes(&self) -> Vec<Mailbox> {
-        self.mailboxes.clone()
+    /// The mailboxes of all tasks of the job.
+    pub(super) fn mailboxes(&self) -> &[Mailbox] {
+        &self.mailboxes
     }
 
-    /// The operator of each task.
-    pub(super) fn operators_of_tasks(&self) -> Vec<Arc<str>> {
+    /// The tasks of this host: each one's mailbox, and its operator.
+    pub(super) fn tasks_here(&self) -> Vec<(Mailbox, Arc<str>)> {
         let names: Vec<Arc<str>> = self.graph.operators.iter().map(|node| node.name.as_str().into()).collect();
-        self.plan.tasks.iter().map(|task| Arc::clone(&names[task.operator.0])).collect()
+        let tasks = self.mailboxes.iter().zip(&self.plan.tasks).filter(|(mailbox, _)| mailbox.is_here());
+        tasks.map(|(mailbox, task)| (mailbox.clone(), Arc::clone(&names[task.operator.0]))).collect()
+    }
+
+    /// The tasks of an operator that are this host's, as places in the plan's tasks.
+    fn here(&self, operator: &OperatorPlan) -> Range<usize> {
+        let is_before = |task: &usize| self.plan.tasks[*task].host < self.neighbours.own.0;
+        let is_here = |task: &usize| self.plan.tasks[*task].host == self.neighbours.own.0;
+        let start = operator.tasks.start + operator.tasks.clone().take_while(is_before).count();
+        start..start + (start..operator.tasks.end).take_while(is_here).count()
     }
 
     /// The sinks by name.
@@ -154,7 +182,9 @@ impl<'a> Wiring<'a> {
         let open = |planned: &crate::graph::Task| {
             store.open_task(planned.partitions.clone(), &self.table_specs(planned.operator))
         };
-        let tables: Vec<Arc<TaskTables>> = self.plan.tasks.iter().map(open).collect::<Result<_, _>>()?;
+        let is_here = |planned: &crate::graph::Task| planned.host == self.neighbours.own.0;
+        let open = |planned| is_here(planned).then(|| open(planned)).transpose();
+        let tables: Vec<Option<Arc<TaskTables>>> = self.plan.tasks.iter().map(open).collect::<Result<_, _>>()?;
         let directory = Arc::new(self.directory(&tables, store));
         let setups: Vec<Arc<OperatorSetup<F>>> = functions
             .into_iter()
@@ -165,11 +195,14 @@ impl<'a> Wiring<'a> {
                 setup
             })
             .collect();
-        let is_serializable = |planned: &crate::graph::Task| self.graph.operators[planned.operator.0].is_serializable;
+        // All of them are on one host.
+        let is_serializable =
+            |planned: &crate::graph::Task| is_here(planned) && self.graph.operators[planned.operator.0].is_serializable;
         let mut seats =
             Rounds::seats(self.plan.tasks.iter().filter(|planned| is_serializable(planned)).count()).into_iter();
         let mut workers: Vec<Vec<Task<F>>> = (0..self.plan.workers).map(|_| Vec::new()).collect();
         for ((id, planned), tables) in self.plan.tasks.iter().enumerate().zip(tables) {
+            let Some(tables) = tables else { continue };
             let setup = &setups[planned.operator.0];
             let place = (planned.operator.0, usize::from(planned.index));
             let router = self.operator_router(planned.operator, place.1, setup)?;
@@ -183,14 +216,26 @@ impl<'a> Wiring<'a> {
     }
 
     /// Where the tables of all tasks are found.
-    fn directory(&self, tables: &[Arc<TaskTables>], store: &StateStore) -> Directory {
-        let of_operator = |(node, plan): (&OperatorNode, &OperatorPlan)| OperatorTables {
-            operator: node.name.clone(),
-            tables: plan.tables.iter().map(|table| table.name.clone()).collect(),
-            tasks: tables[plan.tasks.clone()].to_vec(),
-            owners: plan.owners().to_vec(),
+    fn directory(&self, tables: &[Option<Arc<TaskTables>>], store: &StateStore) -> Directory {
+        let of_operator = |(index, (node, plan)): (usize, (&OperatorNode, &OperatorPlan))| {
+            let here = self.here(plan);
+            let owner = |&task: &u16| {
+                let place = plan.tasks.start + usize::from(task);
+                if here.contains(&place) {
+                    Owner::Task((place - here.start) as u16)
+                } else {
+                    Owner::Host(self.plan.tasks[place].host)
+                }
+            };
+            OperatorTables {
+                operator: node.name.clone(),
+                tables: plan.tables.iter().map(|table| table.name.clone()).collect(),
+                specs: self.table_specs(OperatorIndex(index)),
+                tasks: tables[here.clone()].iter().flatten().cloned().collect(),
+                owners: plan.owners().iter().map(owner).collect(),
+            }
         };
-        let operators = self.graph.operators.iter().zip(&self.plan.operators);
+        let operators = self.graph.operators.iter().zip(&self.plan.operators).enumerate();
         Directory::new(operators.map(of_operator).collect(), store.epochs())
     }
 
@@ -233,7 +278,8 @@ impl<'a> Wiring<'a> {
             waiting: used.waiting,
         };
         let (tables, uses) = (uses.iter().map(used).collect(), uses.iter().map(allowed).collect());
-        Others::new(Arc::clone(directory), tables, uses, Arc::clone(&self.progress))
+        let remote = self.neighbours.remote.clone();
+        Others::new(Arc::clone(directory), tables, uses, Arc::clone(&self.progress), remote)
     }
 
     /// Puts what the last epoch carried over into the mailboxes: the first that their tasks work on.
@@ -244,9 +290,7 @@ impl<'a> Wiring<'a> {
                     "the last epoch has records for the operator `{operator}`, which is gone: put it back"
                 ))
             })?;
-            let plan = &self.plan.operators[index];
-            let tasks = self.mailboxes[plan.tasks.clone()].into();
-            let to = Destination::Partitioned { tasks, owners: plan.owners().into() };
+            let to = self.by_key(OperatorIndex(index));
             let way = Way { key: None, refusals: None, to, feedback: true };
             Router::new(vec![vec![way]], Arc::clone(&self.flow)).send(0, Batch::clone(batch))?;
         }
@@ -312,18 +356,32 @@ impl<'a> Wiring<'a> {
     }
 
     fn destination(&self, operator: OperatorIndex, routing: Routing, from: From) -> Destination {
-        let plan = &self.plan.operators[operator.0];
-        let tasks: Arc<[Mailbox]> = self.mailboxes[plan.tasks.clone()].into();
+        let tasks: Arc<[Mailbox]> = self.mailboxes[self.here(&self.plan.operators[operator.0])].into();
         match (routing, from) {
             // Records of one key stay in order also where no table asks for it.
-            (Routing::Hash, _) | (Routing::Forward, From::Source { has_key: true }) => {
-                Destination::Partitioned { tasks, owners: plan.owners().into() }
-            }
+            (Routing::Hash, _) | (Routing::Forward, From::Source { has_key: true }) => self.by_key(operator),
+            _ if tasks.is_empty() => self.by_key(operator),
             (Routing::Forward, From::Source { has_key: false }) => {
                 Destination::Spread { tasks, sent: Arc::new(AtomicUsize::new(0)) }
             }
             (Routing::Forward, From::Task(task)) => Destination::Task(tasks[task % tasks.len()].clone()),
         }
+    }
+
+    /// To the tasks of an operator by the records' keys: where it is not keyed, to those of this host.
+    fn by_key(&self, operator: OperatorIndex) -> Destination {
+        let plan = &self.plan.operators[operator.0];
+        let here = self.here(plan);
+        // An operator without keys may be bound to one host all the same.
+        if plan.is_keyed || here.is_empty() {
+            return Destination::Partitioned {
+                tasks: self.mailboxes[plan.tasks.clone()].into(),
+                owners: plan.owners().into(),
+            };
+        }
+        let partitions = plan.owners().len();
+        let owners = (0..partitions).map(|partition| (partition * here.len() / partitions) as u16).collect();
+        Destination::Partitioned { tasks: self.mailboxes[here].into(), owners }
     }
 }
 

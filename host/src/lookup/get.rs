@@ -1,11 +1,14 @@
 //! Looking up keys: to each owner its part, and the answers back in the caller's numbering.
 
-use super::{Consistency, Directory, LookupError, Moment, OperatorTables, TableId};
+use std::collections::BTreeMap;
+
+use super::{Consistency, Directory, LookupError, Moment, OperatorTables, Owner, TableId};
 use crate::record::Column;
 use crate::state::{StateError, TablesError, TaskTables};
 
 impl Directory {
-    /// Calls `found` with the index and value of every one of `keys`: the keys of one owner in their order, owner by owner. The part of one owner sees whole batches.
+    /// Calls `found` with the index and value of every one of `keys` that a task of this host owns: the keys of one owner in their order, owner by owner. The part of one owner sees whole
+    /// batches. For the others see [`Directory::elsewhere`].
     ///
     /// `found` may run under the owner's lock: it must only copy.
     ///
@@ -33,7 +36,7 @@ impl Directory {
         found: &mut dyn FnMut(usize, Option<&[u8]>),
     ) -> Result<(), LookupError> {
         let operator = &self.operators[table.operator];
-        if let [only] = operator.tasks.as_slice() {
+        if let Some(only) = self.only(operator) {
             return Ok(get_from(only, table, keys, moment, found)?);
         }
         for (task, Part { keys, places }) in operator.parts(keys) {
@@ -58,7 +61,7 @@ impl Directory {
         found: &mut dyn FnMut(usize, Option<&[u8]>),
     ) -> Result<(), LookupError> {
         let operator = &self.operators[table.operator];
-        if let [only] = operator.tasks.as_slice() {
+        if let Some(only) = self.only(operator) {
             return Ok(only.with_values_as_of(table.table, keys, times, found)?);
         }
         for (task, Part { keys, places }) in operator.parts(keys) {
@@ -68,7 +71,29 @@ impl Directory {
         Ok(())
     }
 
-    /// The value of one key.
+    /// The other hosts that own some of `keys`, each with its part of them.
+    pub fn elsewhere(&self, table: TableId, keys: &Column) -> BTreeMap<u16, Part> {
+        let operator = &self.operators[table.operator];
+        let mut parts = BTreeMap::<u16, Part>::new();
+        if self.is_spread {
+            for (index, key) in keys.iter().enumerate() {
+                if let Owner::Host(host) = operator.owner(key) {
+                    parts.entry(host).or_default().push(key, index);
+                }
+            }
+        }
+        parts
+    }
+
+    /// The task that owns all keys of an operator, where there is one.
+    fn only<'a>(&self, operator: &'a OperatorTables) -> Option<&'a TaskTables> {
+        match operator.tasks.as_slice() {
+            [only] if !self.is_spread => Some(only),
+            _ => None,
+        }
+    }
+
+    /// The value of one key that this host owns.
     ///
     /// # Errors
     /// As [`Directory::get_many_at`].
@@ -85,28 +110,36 @@ impl Directory {
     /// When redb cannot be read.
     pub fn count_at(&self, table: TableId, moment: &Moment) -> Result<Option<u64>, LookupError> {
         let operator = &self.operators[table.operator];
-        let (Some(view), Some(task)) = (&moment.0, operator.tasks.first()) else { return Ok(None) };
-        let counted = view.count(&task.specs()[table.table].name);
+        let Some(view) = &moment.0 else { return Ok(None) };
+        let counted = view.count(&operator.specs[table.table].name);
         Ok(Some(counted.map_err(|error: StateError| TablesError::State(Box::new(error)))?))
     }
 }
 
 /// What one owner is asked.
-#[derive(Default)]
-struct Part {
-    keys: Column,
-    /// Where the caller has these keys.
-    places: Vec<usize>,
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Part {
+    /// The keys.
+    pub keys: Column,
+    /// Where the caller has them.
+    pub places: Vec<usize>,
+}
+
+impl Part {
+    fn push(&mut self, key: &[u8], place: usize) {
+        self.keys.push(key);
+        self.places.push(place);
+    }
 }
 
 impl OperatorTables {
-    /// The tasks that own some of `keys`, each with its part of them.
+    /// The tasks of this host that own some of `keys`, each with its part of them.
     fn parts(&self, keys: &Column) -> impl Iterator<Item = (&TaskTables, Part)> {
         let mut parts: Vec<Part> = self.tasks.iter().map(|_| Part::default()).collect();
         for (index, key) in keys.iter().enumerate() {
-            let part = &mut parts[self.owner(key)];
-            part.keys.push(key);
-            part.places.push(index);
+            if let Owner::Task(task) = self.owner(key) {
+                parts[usize::from(task)].push(key, index);
+            }
         }
         let tasks = self.tasks.iter().map(|task| &**task);
         tasks.zip(parts).filter(|(_, part)| !part.keys.is_empty())

@@ -1,6 +1,6 @@
 //! Lookups: reading any table of the job from any thread.
 //!
-//! [`Directory`] knows the tables of all tasks by name and finds the owner of a key. Within a host a lookup is a memory read: it takes one lock an owning task, one
+//! [`Directory`] knows the tables of all tasks by name and finds the owner of a key, here or on another host. Within a host a lookup is a memory read: it takes one lock an owning task, one
 //! after another, never two at a time; what memory does not hold is read from redb. `get` answers keys, `scan` ranges. This room knows nothing of guests, of tasks'
 //! mailboxes or of how updates travel.
 
@@ -11,17 +11,18 @@ pub mod serve;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use tokio::sync::watch;
 
+pub use get::Part;
 pub use scan::Page;
 
 use crate::epoch::Epoch;
 use crate::key::KeyHash;
-use crate::state::{EpochView, Epochs, TablesError, TaskTables};
+use crate::state::{EpochView, Epochs, TableSpec, TablesError, TaskTables};
 
 /// Which state a lookup sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +33,25 @@ pub enum Consistency {
     Committed,
     /// A committed epoch that is still retained.
     AsOf(Epoch),
+}
+
+/// How much older than the present an answer may be, where it comes from another host.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Staleness {
+    /// Not at all.
+    #[default]
+    None,
+    /// So many milliseconds.
+    Ms(u64),
+    /// So many epochs.
+    Epochs(u64),
+}
+
+impl Consistency {
+    /// The epoch that is asked for by its number.
+    pub fn epoch(self) -> Option<Epoch> {
+        if let Self::AsOf(epoch) = self { Some(epoch) } else { None }
+    }
 }
 
 impl std::fmt::Display for Consistency {
@@ -137,6 +157,15 @@ pub struct TableInfo {
     pub versioned_span_ms: Option<u64>,
 }
 
+/// Who owns a partition of an operator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owner {
+    /// One of its tasks of this host, counted from the first of these.
+    Task(u16),
+    /// Another host, by its place in the list of hosts.
+    Host(u16),
+}
+
 /// An operator's tables: which task owns which partition.
 #[derive(Debug)]
 pub struct OperatorTables {
@@ -144,17 +173,19 @@ pub struct OperatorTables {
     pub operator: String,
     /// Its tables' names, in the order in which the tasks know them.
     pub tables: Vec<String>,
-    /// The tables of each of its tasks.
+    /// What they are.
+    pub specs: Vec<TableSpec>,
+    /// The tables of each of its tasks of this host.
     pub tasks: Vec<Arc<TaskTables>>,
-    /// The task of each partition.
-    pub owners: Vec<u16>,
+    /// The owner of each partition.
+    pub owners: Vec<Owner>,
 }
 
 impl OperatorTables {
-    /// The task that owns `key`, counted from the operator's first.
-    pub fn owner(&self, key: &[u8]) -> usize {
+    /// Who owns `key`.
+    pub fn owner(&self, key: &[u8]) -> Owner {
         let partition = KeyHash::of(key).partition(self.owners.len() as u16);
-        usize::from(self.owners[usize::from(partition.0)])
+        self.owners[usize::from(partition.0)]
     }
 }
 
@@ -177,6 +208,8 @@ pub struct Directory {
     operators: Vec<OperatorTables>,
     by_name: BTreeMap<String, TableId>,
     epochs: Epochs,
+    /// Whether other hosts own some partitions.
+    is_spread: bool,
 }
 
 impl Directory {
@@ -188,7 +221,9 @@ impl Directory {
                 by_name.insert(format!("{}.{name}", tables.operator), TableId { operator, table });
             }
         }
-        Self { operators, by_name, epochs }
+        let mut owners = operators.iter().flat_map(|operator| &operator.owners);
+        let is_spread = owners.any(|owner| matches!(owner, Owner::Host(_)));
+        Self { operators, by_name, epochs, is_spread }
     }
 
     /// The tables of an operator.
@@ -197,6 +232,17 @@ impl Directory {
     /// When `table` is of another directory.
     pub fn operator(&self, table: TableId) -> &OperatorTables {
         &self.operators[table.operator]
+    }
+
+    /// The tables of the operator of a table, if there is such a table.
+    pub fn checked(&self, table: TableId) -> Option<&OperatorTables> {
+        self.operators.get(table.operator).filter(|operator| table.table < operator.tables.len())
+    }
+
+    /// The other hosts that own some of a table's keys.
+    pub fn hosts_elsewhere(&self, table: TableId) -> BTreeSet<u16> {
+        let host = |owner: &Owner| if let Owner::Host(host) = owner { Some(*host) } else { None };
+        self.operators[table.operator].owners.iter().filter_map(host).collect()
     }
 
     /// The table `operator.table`.
@@ -234,14 +280,13 @@ impl Directory {
     /// All tables, in the order of their names.
     pub fn tables(&self) -> Vec<TableInfo> {
         let info = |(name, id): (&String, &TableId)| {
-            // Without a task there is nothing to say of a table, and no plan has an operator without tasks.
-            let spec = self.operators[id.operator].tasks.first().and_then(|task| task.specs().get(id.table));
+            let spec = &self.operators[id.operator].specs[id.table];
             TableInfo {
                 id: *id,
                 name: name.clone(),
-                schema_version: spec.map_or(0, |spec| spec.schema_version),
-                ordered: spec.is_some_and(|spec| spec.ordered),
-                versioned_span_ms: spec.and_then(|spec| spec.versioned_span_ms),
+                schema_version: spec.schema_version,
+                ordered: spec.ordered,
+                versioned_span_ms: spec.versioned_span_ms,
             }
         };
         self.by_name.iter().map(info).collect()
@@ -249,7 +294,7 @@ impl Directory {
 
     /// Whether a table can be scanned by ranges of keys as it is at present.
     pub fn is_ordered(&self, table: TableId) -> bool {
-        self.operators[table.operator].tasks.iter().all(|task| task.specs()[table.table].ordered)
+        self.operators[table.operator].specs[table.table].ordered
     }
 
     /// The epochs that can be read: from the oldest retained to the last committed one. 0 stands for the state before the first.

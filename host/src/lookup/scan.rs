@@ -16,6 +16,28 @@ pub struct Page {
     pub next: Option<Vec<u8>>,
 }
 
+impl Page {
+    /// The front of what `pages` of one range hold together, as one page of at most `limit` items. Every page is of the same range, and no key is in two of them.
+    pub fn merged(pages: impl IntoIterator<Item = Page>, limit: usize) -> Page {
+        let pages: Vec<Page> = pages.into_iter().collect();
+        // Nothing is known of keys from the first end on.
+        let mut end = pages.iter().filter_map(|page| page.next.as_deref()).min();
+        let mut items: Vec<(&[u8], &[u8])> =
+            pages.iter().flat_map(|page| page.keys.iter().zip(page.values.iter())).collect();
+        items.sort_by_key(|(key, _)| *key);
+        if let Some(end) = end {
+            items.truncate(items.partition_point(|(key, _)| *key < end));
+        }
+        let fitting = items_of_page(items.iter().map(|(key, value)| key.len() + value.len()), limit);
+        if let Some((left_out, _)) = items.get(fitting) {
+            end = Some(left_out);
+        }
+        items.truncate(fitting);
+        let keys = items.iter().map(|(key, _)| *key).collect();
+        Page { keys, values: items.iter().map(|(_, value)| *value).collect(), next: end.map(<[u8]>::to_vec) }
+    }
+}
+
 impl Directory {
     /// The keys from `from` to before `to` with their values, merged over partitions and tasks: at most `limit`, and about as many as [`crate::state::PAGE_ITEMS_MAX`] and
     /// [`PAGE_BYTES`] allow.
@@ -63,7 +85,7 @@ impl Directory {
         if let Some(end) = &end {
             cells.truncate(cells.partition_point(|cell| cell.key() < end.as_slice()));
         }
-        let items = items_of_page(&cells, limit);
+        let items = items_of_page(cells.iter().map(|cell| cell.joined().len()), limit);
         if let Some(left_out) = cells.get(items) {
             end = Some(left_out.key().to_vec());
             cells.truncate(items);
@@ -74,12 +96,13 @@ impl Directory {
     }
 }
 
-/// How many of the cells make a page: it ends behind the one by which it has its bytes.
-fn items_of_page(cells: &[Cell], limit: usize) -> usize {
-    let ends = cells.iter().scan(0, |bytes, cell| {
-        *bytes += cell.joined().len();
+/// How many items of these sizes make a page: it ends behind the one by which it has its bytes.
+fn items_of_page(sizes: impl ExactSizeIterator<Item = usize>, limit: usize) -> usize {
+    let items = sizes.len().min(limit);
+    let ends = sizes.scan(0, |bytes, size| {
+        *bytes += size;
         Some(*bytes)
     });
     let full = ends.take(limit).position(|end| end >= PAGE_BYTES);
-    full.map_or(cells.len().min(limit), |last| last + 1)
+    full.map_or(items, |last| last + 1)
 }

@@ -37,12 +37,18 @@ impl Job {
         let specs = [spec("o/t", true), spec("o/u", false), versioned];
         let ranges = [0..2, 2..4, 4..PARTITIONS];
         let tasks: Vec<_> = ranges.iter().map(|range| opened.store.open_task(range.clone(), &specs).unwrap()).collect();
-        let owners = (0..PARTITIONS).map(|partition| (partition / 2).min(TASKS - 1)).collect();
+        let owners = (0..PARTITIONS).map(|partition| Owner::Task((partition / 2).min(TASKS - 1))).collect();
         let tables = ["t", "u", "v"].map(str::to_owned).into();
-        let own = OperatorTables { operator: "o".to_owned(), tables, tasks: tasks.clone(), owners };
-        let single =
-            OperatorTables { operator: "none".to_owned(), tables: Vec::new(), tasks: Vec::new(), owners: Vec::new() };
-        let directory = Arc::new(Directory::new(vec![own, single], opened.store.epochs()));
+        let own =
+            OperatorTables { operator: "o".to_owned(), tables, specs: specs.to_vec(), tasks: tasks.clone(), owners };
+        let none = OperatorTables {
+            operator: "none".to_owned(),
+            tables: Vec::new(),
+            specs: Vec::new(),
+            tasks: Vec::new(),
+            owners: Vec::new(),
+        };
+        let directory = Arc::new(Directory::new(vec![own, none], opened.store.epochs()));
         Self { opened, tasks, directory, present: Model::new(), committed: vec![Model::new()] }
     }
 

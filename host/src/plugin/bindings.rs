@@ -4,6 +4,13 @@
 wasmtime::component::bindgen!({
     path: "../wit",
     world: "operator",
-    imports: { default: trappable },
+    // A lookup may have to wait for another host.
+    imports: {
+        "wasmill:operator/tables.get-many": async | trappable,
+        "wasmill:operator/tables.get": async | trappable,
+        "wasmill:operator/tables.get-many-at": async | trappable,
+        "wasmill:operator/tables.scan": async | trappable,
+        default: trappable,
+    },
     exports: { default: async },
 });

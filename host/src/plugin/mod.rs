@@ -19,9 +19,10 @@ mod rejected;
 mod run_clock;
 mod trap;
 
+use std::pin::Pin;
 use std::sync::Arc;
 
-pub use crate::lookup::Consistency;
+pub use crate::lookup::{Consistency, Page, Staleness};
 use crate::record::{Batch, Column};
 use crate::state::update::Updates;
 
@@ -81,9 +82,32 @@ pub trait StateReader: Send + Sync {
     fn owns(&self, key: &[u8]) -> bool;
 }
 
+/// What comes from other hosts: an instance is suspended until it is there.
+pub type Elsewhere<T> = Pin<Box<dyn Future<Output = Result<T, LookupError>> + Send>>;
+
+/// What other hosts are asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Read<'a> {
+    /// Values as of one moment, or, where that is the present, of one that is not much older.
+    At(Consistency, Staleness),
+    /// The values that held at these event times, one a key.
+    AsOfTimes(&'a [i64]),
+}
+
+/// Values from another host.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Fetched {
+    /// Which of the keys asked for they are of.
+    pub places: Vec<usize>,
+    /// They themselves, empty where there is none.
+    pub items: Column,
+    /// Whether there is one.
+    pub present: Vec<bool>,
+}
+
 /// The tables that an operator uses beside its own, as an instance reads them. A table is named by its place in the operator's `uses`.
 pub trait OtherTables: Send + Sync {
-    /// Calls `found` once for each of `keys`, with its index and value, in any order.
+    /// Calls `found` once for each of `keys` that this host owns, with its index and value, in any order.
     ///
     /// # Errors
     /// [`LookupError::Host`] when state cannot be read, else what the guest is told.
@@ -95,8 +119,8 @@ pub trait OtherTables: Send + Sync {
         found: &mut dyn FnMut(usize, Option<&[u8]>),
     ) -> Result<(), LookupError>;
 
-    /// Calls `found` once for each of `keys`, with its index and the value that held at its time, in any order. With `wait`, not before the table's owner has come to all
-    /// of the times.
+    /// Calls `found` once for each of `keys` that this host owns, with its index and the value that held at its time, in any order. With `wait`, not before the table's owner has come to
+    /// all of the times.
     ///
     /// # Errors
     /// As [`OtherTables::get_many`]; [`LookupError::NotYet`] while the owner has not come so far.
@@ -109,7 +133,7 @@ pub trait OtherTables: Send + Sync {
         found: &mut dyn FnMut(usize, Option<&[u8]>),
     ) -> Result<(), LookupError>;
 
-    /// The keys from `from` to before `to` with their values, ascending, at most `limit`; and where the next page begins, if this was not the last.
+    /// This host's keys from `from` to before `to` with their values, ascending, at most `limit`; and where the next page begins, if this was not the last.
     ///
     /// # Errors
     /// As [`OtherTables::get_many`].
@@ -121,17 +145,23 @@ pub trait OtherTables: Send + Sync {
         limit: usize,
         consistency: Consistency,
     ) -> Result<Page, LookupError>;
-}
 
-/// A part of a scan.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Page {
-    /// The keys, ascending.
-    pub keys: Column,
-    /// Their values.
-    pub values: Column,
-    /// Where the next page begins.
-    pub next: Option<Vec<u8>>,
+    /// Asks the other hosts that own some of `keys`, if there are any, for what the calls above have not found.
+    fn get_elsewhere(&self, _table: usize, _keys: &Column, _read: Read<'_>) -> Option<Elsewhere<Vec<Fetched>>> {
+        None
+    }
+
+    /// Asks the other hosts that own some of a table's keys, if there are any, for their pages.
+    fn scan_elsewhere(
+        &self,
+        _table: usize,
+        _from: &[u8],
+        _to: Option<&[u8]>,
+        _limit: usize,
+        _consistency: Consistency,
+    ) -> Option<Elsewhere<Vec<Page>>> {
+        None
+    }
 }
 
 /// Why a lookup has no answer.

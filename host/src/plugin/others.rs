@@ -7,7 +7,7 @@ use super::answer::Answer;
 use super::bindings::wasmill::operator as wit;
 use super::bindings::wasmill::operator::types::Error;
 use super::imports::{Host, LOOKUP_KEYS_MAX, batch, column, one};
-use super::{Consistency, LookupError, Outcomes, Page, Sent, TableUpdates, Use, Waiting};
+use super::{Consistency, LookupError, Outcomes, Page, Read, Sent, Staleness, TableUpdates, Use, Waiting};
 use crate::record::{Batch, Column};
 use crate::state::update::{Number, Op, Operands, Updates, VALUE_BYTES_MAX};
 
@@ -65,7 +65,7 @@ impl Host {
         format!("the manifest has no `uses.{name}` for this operator; it has {}", known.join(", "))
     }
 
-    fn look_up(
+    async fn look_up(
         &mut self,
         table: &str,
         keys: Column,
@@ -75,14 +75,32 @@ impl Host {
         if keys.len() > LOOKUP_KEYS_MAX {
             return Err(Error::LimitExceeded(format!("one lookup takes at most {LOOKUP_KEYS_MAX} keys")));
         }
-        let consistency = consistency_of(consistency)?;
+        let (consistency, staleness) = consistency_of(consistency)?;
         let mut answer = Answer::new(keys.len(), self.limits.memory_bytes_max);
         let found = self.others.get_many(table, &keys, consistency, &mut |index, value| answer.take(index, value));
         found.map_err(|error| self.lookup_failed(error))?;
+        self.take_elsewhere(table, &keys, Read::At(consistency, staleness), &mut answer).await?;
         answer.finish()
     }
 
-    fn look_up_as_of_time(
+    /// Waits for the values of keys that other hosts own.
+    async fn take_elsewhere(
+        &mut self,
+        table: usize,
+        keys: &Column,
+        read: Read<'_>,
+        answer: &mut Answer,
+    ) -> Result<(), Error> {
+        let Some(elsewhere) = self.others.get_elsewhere(table, keys, read) else { return Ok(()) };
+        for fetched in elsewhere.await.map_err(|error| self.lookup_failed(error))? {
+            for (index, &place) in fetched.places.iter().enumerate() {
+                answer.take(place, fetched.present[index].then(|| fetched.items.get(index)));
+            }
+        }
+        Ok(())
+    }
+
+    async fn look_up_as_of_time(
         &mut self,
         name: &str,
         keys: Column,
@@ -107,6 +125,7 @@ impl Host {
         let mut take = |index: usize, value: Option<&[u8]>| answer.take(index, value);
         let found = self.others.get_many_as_of_time(table, &keys, times, wait, &mut take);
         found.map_err(|error| self.lookup_failed(error))?;
+        self.take_elsewhere(table, &keys, Read::AsOfTimes(times), &mut answer).await?;
         answer.finish()
     }
 
@@ -125,7 +144,7 @@ impl Host {
         }
     }
 
-    fn scan_page(
+    async fn scan_page(
         &mut self,
         name: &str,
         from: &[u8],
@@ -140,10 +159,14 @@ impl Host {
         if limit == 0 {
             return Err(Error::Malformed("a page has at least 1 key, but `limit` is 0".to_owned()));
         }
-        let consistency = consistency_of(consistency)?;
+        let (consistency, _) = consistency_of(consistency)?;
         let limit = (limit as usize).min(LOOKUP_KEYS_MAX);
         let page = self.others.scan(table, from, to, limit, consistency);
-        let page = page.map_err(|error| self.lookup_failed(error))?;
+        let mut page = page.map_err(|error| self.lookup_failed(error))?;
+        if let Some(elsewhere) = self.others.scan_elsewhere(table, from, to, limit, consistency) {
+            let pages = elsewhere.await.map_err(|error| self.lookup_failed(error))?;
+            page = Page::merged(std::iter::once(page).chain(pages), limit);
+        }
         within_bytes(page, self.limits.memory_bytes_max)
     }
 
@@ -256,15 +279,19 @@ fn check_waiting(name: &str, waiting: Waiting) -> Result<(), Error> {
     Err(Error::NotAllowed(format!("`{name}` cannot be looked up with `wait`: {why}")))
 }
 
-/// On one host, an answer that may be old is that of now.
-fn consistency_of(consistency: wit::tables::Consistency) -> Result<Consistency, Error> {
+/// What is seen, and how much older that may be where it comes from another host: this host's own answer is never older.
+fn consistency_of(consistency: wit::tables::Consistency) -> Result<(Consistency, Staleness), Error> {
     use wit::tables::Consistency as Asked;
-    match consistency {
-        Asked::Live | Asked::BoundedMs(_) | Asked::BoundedEpochs(_) => Ok(Consistency::Live),
-        Asked::Committed => Ok(Consistency::Committed),
-        Asked::AsOf(epoch) => Ok(Consistency::AsOf(epoch)),
-        Asked::Other(name) => Err(Error::Other(format!("this host knows no consistency `{}`", name.escape_debug()))),
-    }
+    Ok(match consistency {
+        Asked::Live => (Consistency::Live, Staleness::None),
+        Asked::BoundedMs(ms) => (Consistency::Live, Staleness::Ms(ms)),
+        Asked::BoundedEpochs(epochs) => (Consistency::Live, Staleness::Epochs(epochs)),
+        Asked::Committed => (Consistency::Committed, Staleness::None),
+        Asked::AsOf(epoch) => (Consistency::AsOf(epoch), Staleness::None),
+        Asked::Other(name) => {
+            return Err(Error::Other(format!("this host knows no consistency `{}`", name.escape_debug())));
+        }
+    })
 }
 
 fn op_of(op: wit::tables::Op) -> Result<Op, Error> {
@@ -381,36 +408,44 @@ fn into_wit(column: Column) -> wit::types::Column {
 }
 
 impl wit::tables::Host for Host {
-    fn get_many(
+    async fn get_many(
         &mut self,
         table: String,
         keys: wit::types::Column,
         consistency: wit::tables::Consistency,
     ) -> wasmtime::Result<Result<wit::types::OptionalColumn, Error>> {
-        Ok(column(keys).and_then(|keys| self.look_up(&table, keys, consistency)))
+        let keys = match column(keys) {
+            Ok(keys) => keys,
+            Err(error) => return Ok(Err(error)),
+        };
+        Ok(self.look_up(&table, keys, consistency).await)
     }
 
-    fn get(
+    async fn get(
         &mut self,
         table: String,
         key: Vec<u8>,
         consistency: wit::tables::Consistency,
     ) -> wasmtime::Result<Result<Option<Vec<u8>>, Error>> {
-        let values = self.look_up(&table, one(&key), consistency);
+        let values = self.look_up(&table, one(&key), consistency).await;
         Ok(values.map(|values| (values.present == [1]).then_some(values.items.bytes)))
     }
 
-    fn get_many_at(
+    async fn get_many_at(
         &mut self,
         table: String,
         keys: wit::types::Column,
         times: Vec<i64>,
         wait: bool,
     ) -> wasmtime::Result<Result<wit::types::OptionalColumn, Error>> {
-        Ok(column(keys).and_then(|keys| self.look_up_as_of_time(&table, keys, &times, wait)))
+        let keys = match column(keys) {
+            Ok(keys) => keys,
+            Err(error) => return Ok(Err(error)),
+        };
+        Ok(self.look_up_as_of_time(&table, keys, &times, wait).await)
     }
 
-    fn scan(
+    async fn scan(
         &mut self,
         table: String,
         from: Vec<u8>,
@@ -418,7 +453,7 @@ impl wit::tables::Host for Host {
         limit: u32,
         consistency: wit::tables::Consistency,
     ) -> wasmtime::Result<Result<wit::tables::Page, Error>> {
-        let page = self.scan_page(&table, &from, to.as_deref(), limit, consistency);
+        let page = self.scan_page(&table, &from, to.as_deref(), limit, consistency).await;
         Ok(page.map(|page| wit::tables::Page {
             keys: into_wit(page.keys),
             values: into_wit(page.values),

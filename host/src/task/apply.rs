@@ -4,7 +4,7 @@
 
 use std::fmt::Display;
 
-use super::others::{self, AppliedPart, OwnPart};
+use super::others::{AppliedPart, OwnPart};
 use super::refuse::{Refusals, Refused};
 use super::run::{OperatorSetup, Task};
 use super::{Asked, Message, TaskError, TaskUpdates};
@@ -90,9 +90,7 @@ impl<F: Callable> Task<F> {
         let updated = self.tables.update(sent.table, &sent.updates).map_err(|error| self.storage(&error))?;
         self.note_updates(sent.table, &sent.updates, &updated)?;
         if let Some(Asked { port, records, to }) = sent.asked {
-            let records = told(records, &updated);
-            let (count, bytes) = (records.len() as u64, records.byte_len() as u64);
-            others::post(&to, Message::Outcomes { port, records }, count, bytes, &self.flow);
+            to.post(Message::Outcomes { port, records: told(records, &updated) }, &self.flow);
         }
         Ok(())
     }

@@ -8,8 +8,10 @@
 mod apply;
 pub mod flow;
 mod isolate;
+mod mailbox;
 pub mod others;
 pub mod progress;
+pub mod remote;
 pub mod refuse;
 pub mod rounds;
 pub mod route;
@@ -20,8 +22,9 @@ mod wait;
 
 use std::sync::Arc;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
+pub use self::mailbox::{Mailbox, Post};
 use crate::epoch::entry::TableDelta;
 use crate::record::Batch;
 use crate::state::update::Updates;
@@ -82,9 +85,6 @@ pub struct TaskSeal {
     /// What it carries over, in order.
     pub carried: Vec<Arc<Batch>>,
 }
-
-/// The sending side of a mailbox. It never blocks: what is in flight is bounded at the sources.
-pub type Mailbox = mpsc::UnboundedSender<Message>;
 
 /// Why a job cannot go on. Completes "the job stopped: …".
 #[derive(Debug, thiserror::Error)]

@@ -4,15 +4,19 @@
 use std::sync::Arc;
 
 use super::refuse::Refusals;
+use super::remote::Remote;
 use super::{Asked, Mailbox, Message, TaskUpdates};
+use crate::cluster::link::Scan;
 use crate::key::KeyHash;
 use crate::lookup::{self, Directory, TableId};
 use crate::metrics::OperatorMeters;
-use crate::plugin::{Consistency, LookupError, OtherTables, Outcomes, Page, TableUpdates, Use};
+use crate::plugin::{
+    Consistency, Elsewhere, Fetched, LookupError, OtherTables, Outcomes, Page, Read, TableUpdates, Use,
+};
 use crate::record::{Batch, BatchSize, Column};
 use crate::state::update::{Operands, Updates};
 use crate::state::{TablesError, Updated};
-use crate::task::flow::{Flow, Way};
+use crate::task::flow::Flow;
 use crate::task::progress::Progress;
 
 /// A table that an operator uses.
@@ -41,6 +45,7 @@ pub struct Others {
     tables: Vec<UsedTable>,
     uses: Arc<[Use]>,
     progress: Arc<Progress>,
+    remote: Option<Remote>,
 }
 
 /// What one call's updates come to for the task that made them.
@@ -65,8 +70,15 @@ pub struct AppliedPart {
 
 impl Others {
     /// The tables of `directory` that an operator uses; `uses` says what it calls them and may do, in the order of `tables`, and `progress` how far their owners have come.
-    pub fn new(directory: Arc<Directory>, tables: Vec<UsedTable>, uses: Arc<[Use]>, progress: Arc<Progress>) -> Self {
-        Self { directory, tables, uses, progress }
+    /// With several hosts, `remote` looks up what others own.
+    pub fn new(
+        directory: Arc<Directory>,
+        tables: Vec<UsedTable>,
+        uses: Arc<[Use]>,
+        progress: Arc<Progress>,
+        remote: Option<Remote>,
+    ) -> Self {
+        Self { directory, tables, uses, progress, remote }
     }
 
     /// How often the progress of operators has been moved on.
@@ -86,7 +98,7 @@ impl Others {
         updates: TableUpdates,
         own: (usize, usize),
         me: &Mailbox,
-        flow: &Flow,
+        flow: &Arc<Flow>,
     ) -> Option<OwnPart> {
         let used = &self.tables[updates.table];
         let mut own_part = None;
@@ -96,14 +108,7 @@ impl Others {
                 continue;
             }
             let asked = outcomes.map(|Outcomes { port, records }| Asked { port, records, to: Mailbox::clone(me) });
-            let (records, bytes) = size_of_updates(&updates);
-            post(
-                &used.tasks[task],
-                Message::Updates(Box::new(TaskUpdates { table: used.table, updates, asked })),
-                records,
-                bytes,
-                flow,
-            );
+            used.tasks[task].post(Message::Updates(Box::new(TaskUpdates { table: used.table, updates, asked })), flow);
         }
         own_part
     }
@@ -138,24 +143,13 @@ impl Others {
     }
 
     /// Sends records to the function that owns a table: each to the task of its key.
-    pub fn send(&self, table: usize, batch: Batch, flow: &Flow) {
+    pub fn send(&self, table: usize, batch: Batch, flow: &Arc<Flow>) {
         let used = &self.tables[table];
         for (task, part) in split_records(batch, used).into_iter().enumerate() {
             if !part.is_empty() {
-                let (records, bytes) = (part.len() as u64, part.byte_len() as u64);
-                post(&used.tasks[task], Message::Looped(Arc::new(part)), records, bytes, flow);
+                used.tasks[task].post(Message::Looped(Arc::new(part)), flow);
             }
         }
-    }
-}
-
-/// Counts a message and puts it into a mailbox.
-pub(super) fn post(to: &Mailbox, message: Message, records: u64, bytes: u64, flow: &Flow) {
-    let way = if matches!(message, Message::Looped(_)) { Way::Loop } else { Way::Ahead };
-    flow.add(way, records, bytes);
-    // A task that has ended has reported why already; the message is then void with its epoch.
-    if to.send(message).is_err() {
-        flow.remove(way, records, bytes);
     }
 }
 
@@ -282,8 +276,25 @@ impl OtherTables for Others {
         limit: usize,
         consistency: Consistency,
     ) -> Result<Page, LookupError> {
-        let page = self.directory.scan(self.tables[table].id, from, to, limit, consistency).map_err(told)?;
-        Ok(Page { keys: page.keys, values: page.values, next: page.next })
+        self.directory.scan(self.tables[table].id, from, to, limit, consistency).map_err(told)
+    }
+
+    fn get_elsewhere(&self, table: usize, keys: &Column, read: Read<'_>) -> Option<Elsewhere<Vec<Fetched>>> {
+        self.remote.as_ref()?.get(&self.directory, self.tables[table].id, keys, read)
+    }
+
+    fn scan_elsewhere(
+        &self,
+        table: usize,
+        from: &[u8],
+        to: Option<&[u8]>,
+        limit: usize,
+        consistency: Consistency,
+    ) -> Option<Elsewhere<Vec<Page>>> {
+        let (table, from, to) = (self.tables[table].id, from.to_vec(), to.map(<[u8]>::to_vec));
+        // A page has at most as many items as one lookup may have keys.
+        let limit = u32::try_from(limit).unwrap_or(u32::MAX);
+        self.remote.as_ref()?.scan(&self.directory, Scan { table, from, to, limit, consistency })
     }
 }
 
@@ -310,7 +321,7 @@ mod tests {
     use crate::state::update::Op;
 
     fn used(tasks: usize) -> UsedTable {
-        let mailboxes: Vec<Mailbox> = (0..tasks).map(|_| tokio::sync::mpsc::unbounded_channel().0).collect();
+        let mailboxes: Vec<Mailbox> = (0..tasks as u32).map(|task| Mailbox::here(task).0).collect();
         let owners: Vec<u16> = (0..16).map(|partition| (partition * tasks / 16) as u16).collect();
         let (tasks, owners) = (mailboxes.into(), owners.into());
         let refusals = Refusals::new("operator", "owner", OnError::Stop, None);

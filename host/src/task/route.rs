@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::oneshot;
 
 use super::flow::{Flow, Way};
-use super::others::post;
 use super::refuse::{Refusals, Refused};
 use super::{Mailbox, Message, TaskError};
 use crate::connector::ConnectorError;
@@ -185,9 +184,8 @@ impl Router {
         if batch.is_empty() {
             return;
         }
-        let (records, bytes) = (batch.len() as u64, batch.byte_len() as u64);
         let message = if looped { Message::Looped(Arc::new(batch)) } else { Message::Records(batch) };
-        post(mailbox, message, records, bytes, &self.flow);
+        mailbox.post(message, &self.flow);
     }
 }
 

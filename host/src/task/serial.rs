@@ -126,7 +126,7 @@ impl<S: StateReader> StateReader for RecordedState<S> {
     }
 }
 
-/// The tables of others as a serializable task reads them: what is read live is noted; a committed epoch does not change any more.
+/// The tables of others as a serializable task reads them: what is read live is noted; a committed epoch does not change any more. All of them are on its own host.
 pub(super) struct RecordedOthers {
     pub(super) others: Arc<super::others::Others>,
     pub(super) recorder: Recorder,

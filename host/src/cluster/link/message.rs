@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+pub use crate::cluster::HostId;
 use crate::record::{Batch, Column};
 use crate::state::update::{Op, Operands, Updates};
 
@@ -12,16 +13,6 @@ pub(super) const PART_BYTES: usize = 4 << 20;
 pub(super) const PART_BYTES_MAX: usize = 48 << 20;
 /// The most bytes of a control message.
 pub const CONTROL_BYTES_MAX: usize = 4 << 20;
-
-/// A host of the job, by its place in the manifest's list.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct HostId(pub u16);
-
-impl std::fmt::Display for HostId {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "host number {}", self.0)
-    }
-}
 
 /// Something for a task of another host. Deliveries to one host arrive in the order in which they were sent, each once.
 #[derive(Debug, Clone, PartialEq)]

@@ -40,20 +40,10 @@ pub use member::Member;
 pub use node::Node;
 pub use outcome::{EndReason, Outcome, REASON_BYTES_MAX};
 
+pub use super::HostId;
 pub use crate::epoch::decided::CommitRecord;
 use crate::epoch::standing::{Decision, Standing};
 use crate::epoch::{Attempt, Digest, Epoch};
-
-/// A host: its place in the list of the job's hosts, from 0.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct HostId(pub u16);
-
-impl HostId {
-    /// As an index of something that there is one of for each host.
-    pub fn index(self) -> usize {
-        usize::from(self.0)
-    }
-}
 
 /// How things stand on one host.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]

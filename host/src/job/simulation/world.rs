@@ -25,11 +25,11 @@ use crate::epoch::Epoch;
 use crate::epoch::entry::Entry;
 use crate::graph::{Graph, Plan};
 use crate::job::clock::EventClock;
-use crate::job::commit::{Committed, Sealed, commit};
+use crate::job::commit::{Order, Report, commit};
 use crate::job::coordinate::{CARRIED_BYTES_MAX, Coordinator, Events, SealRule};
 use crate::job::read::{SourceSetup, SplitPosition, Splits};
 use crate::job::stop::Stop;
-use crate::job::wire::Wiring;
+use crate::job::wire::{Neighbours, Wiring};
 use crate::job::write::SinkSetup;
 use crate::job::{Ended, JobError, Meters, declared};
 use crate::lookup::{Consistency, Directory};
@@ -266,8 +266,15 @@ impl World<'_> {
             sinks.insert(node.name.clone(), Arc::new(sink));
         }
         let mut clock = EventClock::new(&self.graph, &plan);
-        let (mut wiring, mailboxes) =
-            Wiring::new(manifest, &self.graph, &plan, Arc::clone(&flow), clock.shared(), Arc::clone(&meters));
+        let (mut wiring, mailboxes) = Wiring::new(
+            manifest,
+            &self.graph,
+            &plan,
+            Neighbours::default(),
+            Arc::clone(&flow),
+            clock.shared(),
+            Arc::clone(&meters),
+        );
         let mut outputs = Vec::new();
         for mailbox in mailboxes {
             let writer = sinks[&mailbox.name].writer(None).expect("as above");
@@ -289,12 +296,13 @@ impl World<'_> {
         let splits = Arc::new(splits);
         clock.move_on(splits.reached(), carried);
         let (to_commit, sealed) = std::sync::mpsc::channel();
-        let (report, committed) = unbounded_channel();
+        let (report, commits) = unbounded_channel();
         let (_ended, input_ended) = unbounded_channel();
         let (_stop, stop) = oneshot::channel();
         let stop = Stop::new(stop, Duration::MAX, Arc::clone(&flow));
         let lowered = self.settings.lowered_limit.filter(|_| self.outcome.starts > 1);
         let limit = lowered.unwrap_or(self.settings.carried_bytes_max);
+        let (tasks_here, operators) = wiring.tasks_here().into_iter().unzip();
         let mut coordinator = Coordinator {
             attempt: opened.attempt,
             epoch,
@@ -303,8 +311,8 @@ impl World<'_> {
             flow: Arc::clone(&flow),
             splits: Arc::clone(&splits),
             sources,
-            tasks: wiring.mailboxes(),
-            operators: wiring.operators_of_tasks(),
+            tasks: tasks_here,
+            operators,
             sinks: wiring.sinks(),
             store: Arc::clone(&opened.store),
             clock,
@@ -318,7 +326,7 @@ impl World<'_> {
             has_unnoted_output: last.is_some_and(Entry::has_unpublished),
         };
         drop(wiring);
-        let mut events = Events { failures, committed, input_ended, stop };
+        let mut events = Events { failures, commits, input_ended, stop };
         let mut actors = Actors {
             dice: self.dice.split(),
             running,
@@ -423,8 +431,8 @@ struct Actors<'a> {
     committer: Committer,
     store: Arc<StateStore>,
     sinks: BTreeMap<String, Arc<dyn Sink>>,
-    sealed: Receiver<Sealed>,
-    report: UnboundedSender<Committed>,
+    sealed: Receiver<Order>,
+    report: UnboundedSender<Report>,
     failed: UnboundedSender<JobError>,
     directory: Arc<Directory>,
     shape: &'a Shape,
@@ -455,8 +463,8 @@ impl Actors<'_> {
             if let Ok(error) = events.failures.try_recv() {
                 return Err(error);
             }
-            while let Ok(committed) = events.committed.try_recv() {
-                coordinator.note(committed);
+            while let Ok(report) = events.commits.try_recv() {
+                coordinator.note(&report);
             }
             if self.splits.have_ended() && !self.flow.has_input_ended() {
                 coordinator.end_input();
@@ -576,7 +584,7 @@ impl Actors<'_> {
     }
 
     fn commit(&mut self) -> Result<bool, JobError> {
-        let Ok(sealed) = self.sealed.try_recv() else { return Ok(false) };
+        let Ok(Order::Commit(sealed)) = self.sealed.try_recv() else { return Ok(false) };
         let carried_bytes = sealed.entry.carried.iter().map(|carried| carried.batch.byte_len() as u64).sum();
         let committed = commit(&mut self.committer, &self.sinks, sealed)?;
         (*self.committed, self.carried_bytes) = (committed.epoch, carried_bytes);
@@ -589,7 +597,7 @@ impl Actors<'_> {
             self.store.flush()?;
         }
         // As the commit thread does.
-        let _ = self.report.send(committed);
+        let _ = self.report.send(Report::Committed(committed));
         Ok(true)
     }
 }

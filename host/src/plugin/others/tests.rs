@@ -143,6 +143,15 @@ fn text_of(error: Error) -> String {
     }
 }
 
+/// What a call comes to that waits for nobody.
+fn now<T>(call: impl Future<Output = T>) -> T {
+    let mut call = std::pin::pin!(call);
+    match call.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop())) {
+        std::task::Poll::Ready(result) => result,
+        std::task::Poll::Pending => panic!("nothing is to be waited for"),
+    }
+}
+
 #[track_caller]
 fn refused<T>(result: wasmtime::Result<Result<T, Error>>, expected: &str) {
     let error = result.unwrap().err().expect("it is refused");
@@ -158,7 +167,7 @@ fn accepted<T>(result: wasmtime::Result<Result<T, Error>>) -> T {
 fn lookups_answer_in_the_order_of_the_keys() {
     let mut host = host(Shelf::default());
     host.limits.memory_bytes_max = 10;
-    let found = accepted(host.get_many("read".to_owned(), items(&["c", "x", "b", "c"]), Asked::Live));
+    let found = accepted(now(host.get_many("read".to_owned(), items(&["c", "x", "b", "c"]), Asked::Live)));
     assert_eq!(
         (found.items.bytes.as_slice(), found.present.as_slice()),
         (b"threethree".as_slice(), [1, 0, 1, 1].as_slice())
@@ -168,7 +177,7 @@ fn lookups_answer_in_the_order_of_the_keys() {
 #[test]
 fn single_lookups_tell_an_empty_value_from_none() {
     let mut host = host(Shelf::default());
-    let mut get = |key: &str| accepted(host.get("read".to_owned(), key.into(), Asked::Live));
+    let mut get = |key: &str| accepted(now(host.get("read".to_owned(), key.into(), Asked::Live)));
     assert_eq!((get("a"), get("b"), get("x")), (Some(b"one".to_vec()), Some(Vec::new()), None));
 }
 
@@ -178,24 +187,27 @@ fn an_answer_may_always_be_fresher_than_asked() {
     let mut host = host(Shelf::default());
     host.others = shelf.clone();
     for asked in [Asked::Live, Asked::BoundedMs(9), Asked::BoundedEpochs(1), Asked::Committed, Asked::AsOf(5)] {
-        accepted(host.get("scanned".to_owned(), b"a".to_vec(), asked));
+        accepted(now(host.get("scanned".to_owned(), b"a".to_vec(), asked)));
     }
     let expected =
         [Consistency::Live, Consistency::Live, Consistency::Live, Consistency::Committed, Consistency::AsOf(5)];
     assert_eq!(*shelf.asked.lock().unwrap(), expected.map(|consistency| (2, consistency)));
     let unknown = Asked::Other("eventual".to_owned());
-    refused(host.get("read".to_owned(), b"a".to_vec(), unknown), "other: this host knows no consistency `eventual`");
+    refused(
+        now(host.get("read".to_owned(), b"a".to_vec(), unknown)),
+        "other: this host knows no consistency `eventual`",
+    );
 }
 
 #[test]
 fn only_what_the_manifest_grants_can_be_reached() {
     let mut host = host(Shelf::default());
     refused(
-        host.get("raed".to_owned(), b"a".to_vec(), Asked::Live),
+        now(host.get("raed".to_owned(), b"a".to_vec(), Asked::Live)),
         "unknown-name: the manifest has no `uses.raed` for this operator; it has `changed`, `read`, `scanned`, `sent`, `prices`, `own`, `locked`",
     );
     refused(
-        host.get("sent".to_owned(), b"a".to_vec(), Asked::Live),
+        now(host.get("sent".to_owned(), b"a".to_vec(), Asked::Live)),
         "not-allowed: the manifest does not let this operator look up values of `sent`: add `uses.sent.read = true`",
     );
     refused(
@@ -207,34 +219,37 @@ fn only_what_the_manifest_grants_can_be_reached() {
         "not-allowed: the manifest does not let this operator send records to the owner of `read`: add `uses.read.send = true`",
     );
     refused(
-        host.scan("read".to_owned(), Vec::new(), None, 5, Asked::Live),
+        now(host.scan("read".to_owned(), Vec::new(), None, 5, Asked::Live)),
         "not-allowed: `read` cannot be scanned: its owner does not keep it `ordered`",
     );
     refused(
-        host.get_many_at("read".to_owned(), items(&["a"]), vec![1], false),
+        now(host.get_many_at("read".to_owned(), items(&["a"]), vec![1], false)),
         "not-allowed: `read` is not versioned: it keeps no earlier values",
     );
     refused(
-        host.get_many_at("own".to_owned(), items(&["a"]), vec![1], true),
+        now(host.get_many_at("own".to_owned(), items(&["a"]), vec![1], true)),
         "not-allowed: `own` cannot be looked up with `wait`: how far the table's owner has come depends on this operator itself, so it would wait for ever",
     );
     refused(
-        host.get_many_at("locked".to_owned(), items(&["a"]), vec![1], true),
+        now(host.get_many_at("locked".to_owned(), items(&["a"]), vec![1], true)),
         "not-allowed: `locked` cannot be looked up with `wait`: a serializable operator does not wait",
     );
     host.uses = [].into();
     refused(
-        host.get("read".to_owned(), b"a".to_vec(), Asked::Live),
+        now(host.get("read".to_owned(), b"a".to_vec(), Asked::Live)),
         "unknown-name: the manifest has no `uses.read` for this operator; it has none at all",
     );
     host.call = super::super::imports::Call::default();
-    refused(host.get("read".to_owned(), b"a".to_vec(), Asked::Live), "other: there are no tables outside `process`");
+    refused(
+        now(host.get("read".to_owned(), b"a".to_vec(), Asked::Live)),
+        "other: there are no tables outside `process`",
+    );
 }
 
 #[test]
 fn lookups_that_fail_say_why_and_a_failing_host_ends_the_call() {
     let failing = |error: LookupError| host(Shelf { fails: Some(error), ..Shelf::default() });
-    let get = |host: &mut Host| host.get("read".to_owned(), b"a".to_vec(), Asked::AsOf(1));
+    let get = |host: &mut Host| now(host.get("read".to_owned(), b"a".to_vec(), Asked::AsOf(1)));
     let mut gone = failing(LookupError::Gone("epoch 1".to_owned()));
     refused(get(&mut gone), "gone: epoch 1");
     assert_eq!(gone.call.host_error, None);
@@ -247,7 +262,7 @@ fn lookups_that_fail_say_why_and_a_failing_host_ends_the_call() {
 fn earlier_values_are_looked_up_key_by_key_at_its_time() {
     let mut host = host(Shelf::default());
     let mut get = |keys: &[&str], times: &[i64], wait: bool| {
-        host.get_many_at("prices".to_owned(), items(keys), times.to_vec(), wait)
+        now(host.get_many_at("prices".to_owned(), items(keys), times.to_vec(), wait))
     };
     let found = accepted(get(&["a", "c", "x", "b"], &[9, 20, 20, 10], true));
     assert_eq!((found.items.bytes.as_slice(), found.present), (b"three".as_slice(), vec![0, 1, 0, 1]));
@@ -261,8 +276,11 @@ fn what_is_asked_too_early_is_noted_whatever_the_guest_makes_of_it() {
     use super::super::trap::too_early;
     use super::super::{Failure, FailureKind};
     let mut host = host(Shelf::default());
-    refused(host.get_many_at("prices".to_owned(), items(&["a", "b"]), vec![20, 21], true), "not-yet: known up to 20");
-    accepted(host.get("read".to_owned(), b"a".to_vec(), Asked::Live));
+    refused(
+        now(host.get_many_at("prices".to_owned(), items(&["a", "b"]), vec![20, 21], true)),
+        "not-yet: known up to 20",
+    );
+    accepted(now(host.get("read".to_owned(), b"a".to_vec(), Asked::Live)));
     assert_eq!(host.call.not_yet.as_deref(), Some("known up to 20"));
     let failed = |kind| Some(Failure { kind, message: "its own".to_owned(), culprit: Some(1), said: None });
     let told = |failure: Option<Failure>| {
@@ -295,7 +313,7 @@ fn updates_of_versioned_tables_have_the_times_of_their_records() {
 fn scans_are_cut_to_what_the_guest_has_room_for() {
     let mut host = host(Shelf::default());
     let mut scan = |from: &str, to: Option<&str>, limit| {
-        let page = host.scan("scanned".to_owned(), from.into(), to.map(Into::into), limit, Asked::Live);
+        let page = now(host.scan("scanned".to_owned(), from.into(), to.map(Into::into), limit, Asked::Live));
         page.map(|page| page.map(|page| (page.keys.ends.len(), page.values.bytes, page.next)))
     };
     // `a`, `one` and `b` are 5 bytes; `c` and `three` would make them 11, with room for 8.
@@ -306,7 +324,7 @@ fn scans_are_cut_to_what_the_guest_has_room_for() {
     refused(scan("", None, 0), "malformed: a page has at least 1 key, but `limit` is 0");
     host.limits.memory_bytes_max = 5;
     refused(
-        host.scan("scanned".to_owned(), b"c".to_vec(), None, 9, Asked::Live),
+        now(host.scan("scanned".to_owned(), b"c".to_vec(), None, 9, Asked::Live)),
         "limit-exceeded: a key and its value are more than `limits.memory`, 5 bytes",
     );
 }
