@@ -23,6 +23,9 @@ use crate::manifest::{Loaded, Manifest, ManifestError, Problem, Severity};
 pub(super) struct RunArgs {
     #[command(flatten)]
     job: JobArgs,
+    /// Which of the hosts of the manifest's `cluster` this process is.
+    #[arg(long, value_name = "NAME")]
+    host: Option<String>,
     /// Write the job's figures to this file as a JSON object when it ends, also when it fails; `-` is standard output.
     #[arg(long, value_name = "FILE")]
     summary: Option<PathBuf>,
@@ -58,7 +61,12 @@ fn run_logged(arguments: &RunArgs, bars: &MultiProgress) -> Result<(), Failure> 
             stop_on_signals().map_err(|error| Failure::Because(1, format!("cannot watch for signals: {error}")))?;
         let progress = Progress::start(Arc::clone(&meters), bars);
         let serve = serve(&job.loaded, started, Arc::clone(&meters));
-        let outcome = job::run(&job.loaded, &job.graph, JobOptions { started, meters, stop, serve }).await;
+        let outcome = job::run(
+            &job.loaded,
+            &job.graph,
+            JobOptions { started, meters, stop, serve, host: arguments.host.clone() },
+        )
+        .await;
         drop(progress);
         Ok(outcome)
     })?;

@@ -38,6 +38,7 @@ fn build(manifest: &Manifest, names: &Names<'_>, findings: &mut Vec<Finding>) ->
     let mut graph = Graph {
         job: manifest.job.name.clone(),
         partitions: manifest.job.partitions,
+        hosts: manifest.cluster.as_ref().map_or(1, |cluster| cluster.hosts.len().max(1) as u16),
         sources: Vec::new(),
         operators: Vec::new(),
         sinks: Vec::new(),

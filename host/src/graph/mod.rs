@@ -43,6 +43,8 @@ pub struct Graph {
     pub job: String,
     /// How many partitions keys are spread over, at least 1.
     pub partitions: u16,
+    /// How many hosts run the job, at least 1.
+    pub hosts: u16,
     /// Where records come from.
     pub sources: Vec<SourceNode>,
     /// The functions.

@@ -129,9 +129,11 @@ impl Plan {
         let declared = |node: &OperatorNode| declared.get(&node.name).unwrap_or(&nothing);
         let tables: Vec<_> = graph.operators.iter().map(|node| planned_tables(node, declared(node))).collect();
         let flows = Flows::of(graph, &tables);
+        let bound = bound_to_leader(graph);
         for (index, node) in graph.operators.iter().enumerate() {
-            let parallelism = node.parallelism.unwrap_or(workers).clamp(1, graph.partitions.max(1));
-            let (tasks, owners) = plan.add_tasks(OperatorIndex(index), graph.partitions.max(1), parallelism);
+            let hosts = if bound.contains(&index) { 1 } else { graph.hosts.clamp(1, graph.partitions.max(1)) };
+            let parallelism = node.parallelism.unwrap_or(workers);
+            let (tasks, owners) = plan.add_tasks(OperatorIndex(index), graph.partitions.max(1), hosts, parallelism);
             plan.operators.push(OperatorPlan {
                 is_keyed: !tables[index].is_empty() || node.key.is_some(),
                 tasks,
@@ -146,14 +148,24 @@ impl Plan {
         Ok((plan, findings))
     }
 
-    /// Adds the tasks of an operator. Returns their places, and the index of the owning one for each partition.
-    fn add_tasks(&mut self, operator: OperatorIndex, partitions: u16, parallelism: u16) -> (Range<usize>, Box<[u16]>) {
+    /// Adds the tasks of an operator, at most `parallelism` a host. Returns their places, and the index of the owning one for each partition.
+    fn add_tasks(
+        &mut self,
+        operator: OperatorIndex,
+        partitions: u16,
+        hosts: u16,
+        parallelism: u16,
+    ) -> (Range<usize>, Box<[u16]>) {
         let first = self.tasks.len();
         let mut owners = vec![0; usize::from(partitions)];
-        for (index, range) in ranges(partitions, parallelism).enumerate() {
-            let index = index as u16;
-            owners[usize::from(range.start)..usize::from(range.end)].fill(index);
-            self.tasks.push(Task { operator, index, partitions: range, host: 0, worker: index % self.workers });
+        for (host, share) in (0..).zip(ranges(partitions, hosts)) {
+            let length = share.end - share.start;
+            for (number, range) in (0..).zip(ranges(length, parallelism.clamp(1, length))) {
+                let range = share.start + range.start..share.start + range.end;
+                let index = (self.tasks.len() - first) as u16;
+                owners[usize::from(range.start)..usize::from(range.end)].fill(index);
+                self.tasks.push(Task { operator, index, partitions: range, host, worker: number % self.workers });
+            }
         }
         (first..self.tasks.len(), owners.into())
     }
@@ -182,6 +194,12 @@ impl Plan {
         let tasks = &self.operators[operator.0].tasks;
         TaskId(tasks.start + from % tasks.len())
     }
+}
+
+/// The operators whose tasks are all on the leader's host: the serializable ones, whose rounds stand still together, and those whose tables they use.
+fn bound_to_leader(graph: &Graph) -> BTreeSet<usize> {
+    let serializable = graph.operators.iter().enumerate().filter(|(_, node)| node.is_serializable);
+    serializable.flat_map(|(index, node)| node.uses.iter().map(|used| used.owner.0).chain([index])).collect()
 }
 
 /// The partitions in `parts` runs whose lengths differ by one at most, the longer ones first.

@@ -14,6 +14,7 @@ use tokio::sync::oneshot;
 use super::clock::EventClock;
 use super::commit::{Commits, Order, Report};
 use super::coordinate::{CARRIED_BYTES_MAX, Coordinator, Events, SealRule};
+use super::host;
 use super::read::{SourceSetup, SplitPosition, Splits};
 use super::stop::Stop;
 use super::summary::{RunFigures, Summary};
@@ -21,6 +22,7 @@ use super::wire::{Neighbours, SinkMailbox, Wiring};
 use super::workers::Workers;
 use super::write::SinkSetup;
 use super::{Ended, JobError, Meters, Outcome};
+use crate::cluster::protocol::Reach;
 use crate::connector::{Sink, sink_from, source_from};
 use crate::disk::RealDisk;
 use crate::epoch::JobId;
@@ -45,6 +47,8 @@ pub struct JobOptions {
     pub stop: oneshot::Receiver<()>,
     /// Lets others ask the job.
     pub serve: Option<Serve>,
+    /// Which of the hosts of the manifest's `cluster` this process is; none without that.
+    pub host: Option<String>,
 }
 
 /// Gets the job's tables before any input is read, to let others ask for them. What it returns is dropped when the job ends, before its state is closed.
@@ -56,7 +60,11 @@ type Sinks = BTreeMap<String, Arc<dyn Sink>>;
 pub async fn run(loaded: &Loaded, graph: &Graph, options: JobOptions) -> Outcome {
     let (started, meters) = (options.started, Arc::clone(&options.meters));
     let mut reached = Reached::default();
-    let result = run_with(loaded, graph, options, &mut reached).await.map_err(|error| error.placed(&loaded.document));
+    let result = match options.host.clone() {
+        None => run_with(loaded, graph, options, &mut reached).await,
+        Some(host) => host::run(loaded, graph, &host, options, &mut reached).await,
+    };
+    let result = result.map_err(|error| error.placed(&loaded.document));
     let Reached { feed_cpu, memory } = reached;
     let (job, elapsed) = (loaded.manifest.job.name.as_str(), started.elapsed());
     let figures = RunFigures { job, result: result.as_ref().copied(), elapsed, feed_cpu, memory };
@@ -65,9 +73,9 @@ pub async fn run(loaded: &Loaded, graph: &Graph, options: JobOptions) -> Outcome
 
 /// Figures that are gone with what they are of, kept whether the job fails or not.
 #[derive(Default)]
-struct Reached {
-    feed_cpu: Duration,
-    memory: MemoryUse,
+pub(super) struct Reached {
+    pub(super) feed_cpu: Duration,
+    pub(super) memory: MemoryUse,
 }
 
 async fn run_with(
@@ -76,12 +84,13 @@ async fn run_with(
     options: JobOptions,
     reached: &mut Reached,
 ) -> Result<Ended, JobError> {
-    let JobOptions { started, meters, stop, serve } = options;
+    let JobOptions { started, meters, stop, serve, .. } = options;
     let parts = Parts::new(loaded, graph, started, meters).await?;
     let opened = parts.open_state()?;
     log_start(&loaded.manifest, opened.last.as_ref());
     let stop = |flow| Stop::new(stop, loaded.manifest.job.stop_within.0, flow);
-    let mut running = parts.start(opened, Neighbours::default(), stop, serve).await?;
+    let mut running = parts.start(opened, |_| Neighbours::default(), stop, serve).await?;
+    running.coordinator.clock.move_to(&running.reach)?;
     let result = running.coordinator.run(&mut running.events).await;
     let (memory, feed_cpu, down) = running.tear_down();
     *reached = Reached { memory, feed_cpu };
@@ -105,6 +114,8 @@ pub(super) struct Parts<'a> {
 pub(super) struct Running {
     pub(super) coordinator: Coordinator,
     pub(super) events: Events,
+    /// How far this host's part of the input lets event time come.
+    pub(super) reach: Reach,
     /// All tasks of the job.
     pub(super) mailboxes: Vec<Mailbox>,
     /// The tables of this host's tasks.
@@ -134,7 +145,7 @@ impl<'a> Parts<'a> {
     pub(super) async fn start(
         &self,
         opened: Opened,
-        neighbours: Neighbours,
+        neighbours: impl FnOnce(&UnboundedSender<JobError>) -> Neighbours,
         stop: impl FnOnce(Arc<Flow>) -> Stop,
         serve: Option<Serve>,
     ) -> Result<Running, JobError> {
@@ -148,8 +159,15 @@ impl<'a> Parts<'a> {
         let (failed, failures) = unbounded_channel();
         let sinks = open_sinks(loaded, job, last.as_ref(), &unpublished)?;
         let mut clock = EventClock::new(graph, plan);
-        let (mut wiring, mailboxes) =
-            Wiring::new(manifest, graph, plan, neighbours, Arc::clone(&flow), clock.shared(), Arc::clone(meters));
+        let (mut wiring, mailboxes) = Wiring::new(
+            manifest,
+            graph,
+            plan,
+            neighbours(&failed),
+            Arc::clone(&flow),
+            clock.shared(),
+            Arc::clone(meters),
+        );
         start_sinks(mailboxes, &sinks, last.as_ref(), &flow, &failed)?;
         let (tasks, directory) = wiring.tasks(&self.functions, &store)?;
         let carried = last.as_ref().map_or(&[][..], |entry| &entry.carried);
@@ -159,7 +177,7 @@ impl<'a> Parts<'a> {
         let sources = open_sources(loaded, graph, plan, last.as_ref(), &wiring)?;
         let splits = Splits::new(sources.clone(), Arc::clone(&flow), Arc::clone(meters), self.started)?;
         let splits = Arc::new(splits);
-        clock.move_on(splits.reached(), carried);
+        let reach = clock.note(splits.reached(), carried);
         let (to_commit, orders) = std::sync::mpsc::channel();
         let (report, commits) = unbounded_channel();
         let committing = start_committing(Commits::new(committer, sinks), orders, report, &failed)?;
@@ -190,14 +208,14 @@ impl<'a> Parts<'a> {
         };
         let events = Events { failures, commits, input_ended, stop: stop(flow) };
         let mailboxes = wiring.mailboxes().to_vec();
-        Ok(Running { coordinator, events, mailboxes, directory, workers, committing, serving, store })
+        Ok(Running { coordinator, events, reach, mailboxes, directory, workers, committing, serving, store })
     }
 }
 
 impl Running {
     /// Takes everything down again, whatever it came to: either nothing is in flight, or what is belongs to no epoch. Says what state took, and whether it was closed well.
     pub(super) fn tear_down(self) -> (MemoryUse, Duration, Result<(), JobError>) {
-        let Self { coordinator, events, workers, committing, serving, store, mailboxes, directory } = self;
+        let Self { coordinator, events, reach: _, mailboxes, directory, workers, committing, serving, store } = self;
         let memory = store.memory();
         coordinator.splits.stop();
         workers.stop();

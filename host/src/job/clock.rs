@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use super::JobError;
 use crate::cluster::protocol::Reach;
 use crate::epoch::entry::Carried;
 use crate::graph::{Graph, Plan, Upstream};
@@ -45,9 +46,9 @@ impl EventClock {
     }
 
     /// Moves on to where the sources have come to, in the graph's order, with `carried` left to do. To be called while nothing is in flight.
-    pub(super) fn move_on(&mut self, sources: Vec<i64>, carried: &[Carried]) {
+    pub(super) fn move_on(&mut self, sources: Vec<i64>, carried: &[Carried]) -> Result<(), JobError> {
         let reach = self.note(sources, carried);
-        self.move_to(&reach);
+        self.move_to(&reach)
     }
 
     /// Takes note of where this host's part of the sources has come to, and says how far that and what is `carried` over here let event time come.
@@ -61,13 +62,21 @@ impl EventClock {
     }
 
     /// Moves on to what all hosts together have come to. To be called while nothing is in flight.
-    pub(super) fn move_to(&mut self, reach: &Reach) {
+    ///
+    /// # Errors
+    /// When `reach` is of another job's sources or operators.
+    pub(super) fn move_to(&mut self, reach: &Reach) -> Result<(), JobError> {
+        if reach.sources.len() != self.sources.len() || reach.operators.len() != self.operators.len() {
+            let text = "the leader tells of other sources and operators; run the same manifest on all hosts";
+            return Err(JobError::Plan(text.to_owned()));
+        }
         for ((_, upstream), time) in self.operators.iter().zip(&mut self.times) {
             let sources = upstream.sources.iter().map(|source| reach.sources[source.0]);
             let left = upstream.operators.iter().map(|operator| reach.operators[operator.0]);
             *time = sources.chain(left).min().unwrap_or(i64::MAX).max(*time);
         }
         self.shared.move_on(&self.times);
+        Ok(())
     }
 }
 
@@ -98,7 +107,7 @@ mod tests {
     fn an_operator_comes_as_far_as_its_sources_and_what_is_left_to_do_before_it() {
         let mut clock = clock(&CHAIN);
         let mut check = |sources: [i64; 2], left: &[Carried], expected: [i64; 2]| {
-            clock.move_on(sources.to_vec(), left);
+            clock.move_on(sources.to_vec(), left).unwrap();
             assert_eq!([0, 1].map(|operator| clock.shared.of(operator)), expected, "{sources:?} {left:?}");
         };
         check([i64::MIN, 5], &[], [i64::MIN, i64::MIN]);
@@ -115,7 +124,7 @@ mod tests {
     fn it_is_worth_moving_on_once_a_source_has_come_further() {
         let mut clock = clock(&CHAIN);
         assert!(clock.has_moved(&[i64::MIN, i64::MIN]));
-        clock.move_on(vec![10, i64::MIN], &[]);
+        clock.move_on(vec![10, i64::MIN], &[]).unwrap();
         assert!(!clock.has_moved(&[10, i64::MIN]) && clock.has_moved(&[10, 1]));
         assert_eq!(clock.shared().moves(), 1);
     }

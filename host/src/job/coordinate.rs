@@ -281,7 +281,7 @@ impl Coordinator {
             Some(error) = events.failures.recv() => return Err(error),
             () = events.stop.overdue() => return Ok(false),
         };
-        self.clock.move_on(self.splits.reached(), &collected.carried);
+        self.clock.move_on(self.splits.reached(), &collected.carried)?;
         let stand = self.stand();
         if !last {
             self.reopen();

@@ -1,12 +1,13 @@
 //! A job that runs: it opens state and connectors, starts tasks, drives epochs, and ends cleanly.
 //!
 //! `assemble` makes everything that runs from the checked graph; `read` and `write` are the threads of sources and sinks; `coordinate` drives epochs;
-//! `commit` makes them durable. Whoever starts a job watches its [`Meters`] and gets a [`Summary`] at the end.
+//! `commit` makes them durable; `host` is one of several hosts. Whoever starts a job watches its [`Meters`] and gets a [`Summary`] at the end.
 
 mod assemble;
 mod clock;
 mod commit;
 mod coordinate;
+mod host;
 mod read;
 #[cfg(test)]
 mod simulation;
@@ -26,6 +27,7 @@ use parking_lot::Mutex;
 pub use assemble::{JobOptions, Serve, declared, load_functions, run};
 pub use summary::{OperatorSummary, SourceSummary, Summary};
 
+use crate::cluster::link::LinkError;
 use crate::connector::ConnectorError;
 use crate::epoch::log::LogError;
 use crate::manifest::{At, Document, ManifestError};
@@ -131,6 +133,19 @@ pub enum JobError {
         /// The most that may.
         bytes_max: u64,
     },
+    /// Another host of the job.
+    #[error("the host `{host}` has failed: {reason}")]
+    Elsewhere {
+        /// Which.
+        host: String,
+        /// The exit code of its process.
+        code: u8,
+        /// Its own reason.
+        reason: String,
+    },
+    /// The connections to other hosts.
+    #[error("failed to {0}")]
+    Link(LinkError),
     /// A thread could not be started, or ended unexpectedly.
     #[error("{0} could not be started, or ended unexpectedly")]
     Lost(String),
@@ -168,7 +183,10 @@ impl JobError {
             | Self::Memory(_)
             | Self::Serve(_)
             | Self::Manifest(_) => 2,
-            Self::Task(_)
+            Self::Elsewhere { code, .. } => *code,
+            Self::Link(LinkError::Pem { .. } | LinkError::Tls(_)) => 2,
+            Self::Link(_)
+            | Self::Task(_)
             | Self::CarriedOver { .. }
             | Self::Connector { .. }
             | Self::MissingInput { .. }

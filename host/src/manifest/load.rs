@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use sha2::{Digest as _, Sha256};
 
 use super::validate::validate;
-use super::{Document, Manifest, ManifestError, Problem};
+use super::{Document, Manifest, ManifestError, Problem, Sink};
 
 /// A manifest and the text that it came from.
 #[derive(Debug, Clone)]
@@ -25,6 +26,54 @@ impl Loaded {
     /// A path as the manifest writes it, from the manifest's directory.
     pub fn resolve(&self, path: &str) -> PathBuf {
         self.directory().join(path)
+    }
+
+    /// The manifest as one of several hosts follows it: its state and its sinks' files lie in directories of its own.
+    pub fn for_host(mut self, host: &str) -> Self {
+        let own = |path: &str| Path::new(path).join(host).to_string_lossy().into_owned();
+        self.manifest.job.state = own(&self.manifest.job.state);
+        for sink in self.manifest.sinks.values_mut() {
+            if let Sink::Files(files) = sink {
+                files.path = own(&files.path);
+            }
+        }
+        self
+    }
+
+    /// SHA-256 of what all hosts of a job must agree on: the manifest, less what may differ from one host to another: paths, the size of the machine, who may ask it.
+    pub fn digest(&self) -> [u8; 32] {
+        let mut value = serde_json::to_value(&self.manifest).expect("a manifest is made of strings and numbers");
+        let mut forget = |path: &[&str]| {
+            let (last, parents) = path.split_last().expect("a path has a last part");
+            forget(&mut value, parents, last);
+        };
+        for path in [
+            &["admin"] as &[&str],
+            &["job", "state"],
+            &["job", "memory"],
+            &["sources", "*", "path"],
+            &["sinks", "*", "path"],
+            &["operators", "*", "component"],
+            &["operators", "*", "build"],
+            &["cluster", "tls"],
+        ] {
+            forget(path);
+        }
+        Sha256::digest(value.to_string()).into()
+    }
+}
+
+/// Takes the field `last` out of what `parents` lead to, where `*` stands for every name.
+fn forget(value: &mut serde_json::Value, parents: &[&str], last: &str) {
+    let Some(fields) = value.as_object_mut() else { return };
+    match parents.split_first() {
+        None => _ = fields.remove(last),
+        Some((&"*", parents)) => fields.values_mut().for_each(|value| forget(value, parents, last)),
+        Some((name, parents)) => {
+            if let Some(value) = fields.get_mut(*name) {
+                forget(value, parents, last);
+            }
+        }
     }
 }
 

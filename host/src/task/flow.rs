@@ -10,6 +10,7 @@
 //! What is carried over takes no credit either: what goes round may wait for input that has not been read yet, and so may what waits for progress. Where loops have more under
 //! way than the credit, input is only slowed down.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -36,6 +37,8 @@ const CARRIED_BYTES_CROWDED: u64 = 64 << 20;
 const LOOP_PACE: Duration = Duration::from_millis(5);
 /// How long a job works before its credit is held against what it gets done.
 const SETTLE_AFTER: Duration = Duration::from_millis(100);
+/// A host asks others to wait when it has so many times its credit in flight.
+const PRESSED_FACTOR: u64 = 2;
 /// What a drain should take.
 const DRAIN_TARGET_MS: f64 = 3.0;
 
@@ -106,6 +109,8 @@ struct State {
     carried_bytes: u64,
     /// The bytes that have been found to have to wait since admission was opened.
     waiting_bytes: u64,
+    /// Other hosts that have too much to do already.
+    pressed: BTreeSet<u16>,
 }
 
 impl Default for State {
@@ -130,6 +135,7 @@ impl Default for State {
             carried: 0,
             carried_bytes: 0,
             waiting_bytes: 0,
+            pressed: BTreeSet::new(),
         }
     }
 }
@@ -147,7 +153,7 @@ enum Turn {
 impl State {
     /// Whether the source that holds `ticket` may admit.
     fn turn(&self, ticket: u64) -> Turn {
-        if self.served != ticket || !self.open || !self.ahead.fits(self.credit_records) {
+        if self.served != ticket || !self.open || !self.pressed.is_empty() || !self.ahead.fits(self.credit_records) {
             return Turn::Later;
         }
         let due = self.last_admission.map(|last| last + LOOP_PACE);
@@ -381,6 +387,30 @@ impl Flow {
     /// Whether nothing is in flight.
     pub fn is_idle(&self) -> bool {
         self.state.lock().batches == 0
+    }
+
+    /// Whether nothing is in flight, [`Flow::moved`], and whether something is carried over: of one moment.
+    pub fn standing(&self) -> (bool, u64, bool) {
+        let state = self.state.lock();
+        (state.batches == 0, state.moved, state.carried > 0)
+    }
+
+    /// Whether so much more than the credit is in flight that other hosts have to wait with sending more; `was` says whether they do already.
+    pub fn is_pressed(&self, was: bool) -> bool {
+        let state = self.state.lock();
+        let factor = if was { 1 } else { PRESSED_FACTOR };
+        state.ahead.records > factor * state.credit_records || state.ahead.bytes > factor * CREDIT_BYTES
+    }
+
+    /// Another host, with this number, has too much to do already, or no longer: as long as one has, sources wait.
+    pub fn press(&self, host: u16, is_pressed: bool) {
+        let mut state = self.state.lock();
+        if is_pressed {
+            state.pressed.insert(host)
+        } else {
+            state.pressed.remove(&host)
+        };
+        self.admission.notify_all();
     }
 
     /// A number that grows whenever something is admitted or enqueued.

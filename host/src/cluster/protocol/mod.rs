@@ -421,3 +421,17 @@ pub enum Stage {
     /// The job is over.
     Ending,
 }
+
+impl Stage {
+    /// What a host that is waited for has still to do.
+    pub fn describe(self) -> &'static str {
+        match self {
+            Self::Gathering => "to be there",
+            Self::Joining => "to open its state",
+            Self::Draining => "to work off what is in flight",
+            Self::Sealing => "to hand over what an epoch consists of",
+            Self::Running | Self::Settling => "to commit the last epoch",
+            Self::Ending => "to hear that the job is over",
+        }
+    }
+}

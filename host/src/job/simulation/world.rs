@@ -294,7 +294,7 @@ impl World<'_> {
         let sources = sources(&self.graph, &plan, &self.input, last, &wiring, &mut self.dice)?;
         let splits = Splits::new(sources.clone(), Arc::clone(&flow), Arc::clone(&meters), Instant::now())?;
         let splits = Arc::new(splits);
-        clock.move_on(splits.reached(), carried);
+        clock.move_on(splits.reached(), carried)?;
         let (to_commit, sealed) = std::sync::mpsc::channel();
         let (report, commits) = unbounded_channel();
         let (_ended, input_ended) = unbounded_channel();
