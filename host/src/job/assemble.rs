@@ -15,13 +15,14 @@ use super::clock::EventClock;
 use super::commit::{Commits, Order, Report};
 use super::coordinate::{CARRIED_BYTES_MAX, Coordinator, Events, SealRule};
 use super::host;
-use super::read::{SourceSetup, SplitPosition, Splits};
+use super::read::{Share, SourceSetup, SplitPosition, Splits};
 use super::stop::Stop;
 use super::summary::{RunFigures, Summary};
 use super::wire::{Neighbours, SinkMailbox, Wiring};
 use super::workers::Workers;
 use super::write::SinkSetup;
 use super::{Ended, JobError, Meters, Outcome};
+use crate::cluster::HostId;
 use crate::cluster::protocol::Reach;
 use crate::connector::{Sink, sink_from, source_from};
 use crate::disk::RealDisk;
@@ -29,7 +30,7 @@ use crate::epoch::JobId;
 use crate::epoch::entry::Entry;
 use crate::graph::{Declared, Graph, Plan, StateIdentity};
 use crate::lookup::Directory;
-use crate::manifest::{Loaded, Manifest};
+use crate::manifest::{self, Loaded, Manifest};
 use crate::plugin::callable::Callable;
 use crate::plugin::engine::{Engine, Function};
 use crate::state::versions::VERSIONED;
@@ -394,9 +395,22 @@ fn open_sources(
             meters,
             positions: positions.into(),
             yields: plan.yielding[index],
+            share: share(&loaded.manifest, &node.name, wiring.own()),
         }));
     }
     Ok(sources)
+}
+
+/// Which splits of a source this host reads.
+fn share(manifest: &Manifest, source: &str, own: HostId) -> Share {
+    let hosts = manifest.cluster.as_ref().map_or(1, |cluster| cluster.hosts.len());
+    match &manifest.sources[source] {
+        _ if hosts <= 1 => Share::All,
+        manifest::Source::Nexmark(_) => Share::Turns { first: own.index(), hosts },
+        manifest::Source::File(_) => Share::Named { own: u64::from(own.0), hosts: hosts as u64 },
+        manifest::Source::Stdin(_) if own == HostId(0) => Share::All,
+        manifest::Source::Stdin(_) => Share::None,
+    }
 }
 
 fn start_sources(

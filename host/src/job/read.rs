@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::{JobError, Meters, SourceMeters};
 use crate::connector::{BadRecord, ReadOutcome, Source, SplitReader};
 use crate::epoch::entry::Position;
+use crate::key::KeyHash;
 use crate::record::{BatchSize, NO_TIME};
 use crate::task::flow::Flow;
 use crate::task::refuse::{Refusals, Refused};
@@ -39,6 +40,33 @@ pub(super) struct SourceSetup {
     pub(super) positions: Mutex<BTreeMap<String, SplitPosition>>,
     /// Whether its splits are left alone while much is carried over: see [`crate::graph::Plan::yielding`].
     pub(super) yields: bool,
+    /// Which of its splits are read here.
+    pub(super) share: Share,
+}
+
+/// Which splits of a source one host reads.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) enum Share {
+    /// All of them: it is the only one.
+    #[default]
+    All,
+    /// None of them.
+    None,
+    /// Every `hosts`-th, counted from number `first`.
+    Turns { first: usize, hosts: usize },
+    /// Those whose name's hash falls to number `own` of `hosts`: new ones need no agreement.
+    Named { own: u64, hosts: u64 },
+}
+
+impl Share {
+    fn has(self, index: usize, name: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::None => false,
+            Self::Turns { first, hosts } => index % hosts == first,
+            Self::Named { own, hosts } => KeyHash::of(name.as_bytes()).0 % hosts == own,
+        }
+    }
 }
 
 /// Where a split stands, as the log records it.
@@ -138,7 +166,10 @@ impl Splits {
         let names = source.source.splits().map_err(|error| JobError::source(&source.name, error))?;
         *source.meters.bytes_total.lock() = source.source.total_bytes();
         let mut queue = self.queue.lock();
-        for name in names {
+        let is_own = |(index, name): &(usize, String)| {
+            source.share.has(*index, name) || source.positions.lock().contains_key(name)
+        };
+        for (_, name) in names.into_iter().enumerate().filter(is_own) {
             if queue.known.insert((source.name.clone(), name.clone())) {
                 let (source, size, due) = (Arc::clone(source), BatchSize::default(), Instant::now());
                 queue.waiting.push_back(Waiting { source, name, reader: None, size, due });
@@ -413,6 +444,7 @@ mod tests {
                 meters: Arc::default(),
                 positions: Mutex::default(),
                 yields,
+                share: Share::All,
             })
         };
         let sources = vec![source("awaited", false), source("waiting", true)];

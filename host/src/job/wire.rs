@@ -133,6 +133,11 @@ impl<'a> Wiring<'a> {
         (wiring, sink_mailboxes)
     }
 
+    /// This host.
+    pub(super) fn own(&self) -> HostId {
+        self.neighbours.own
+    }
+
     /// The mailboxes of all tasks of the job.
     pub(super) fn mailboxes(&self) -> &[Mailbox] {
         &self.mailboxes

@@ -27,7 +27,7 @@ use crate::graph::{Graph, Plan};
 use crate::job::clock::EventClock;
 use crate::job::commit::{Order, Report, commit};
 use crate::job::coordinate::{CARRIED_BYTES_MAX, Coordinator, Events, SealRule};
-use crate::job::read::{SourceSetup, SplitPosition, Splits};
+use crate::job::read::{Share, SourceSetup, SplitPosition, Splits};
 use crate::job::stop::Stop;
 use crate::job::wire::{Neighbours, Wiring};
 use crate::job::write::SinkSetup;
@@ -378,7 +378,16 @@ fn sources(
         let splits = Arc::new(input[node.name.as_str()].clone());
         let source = Box::new(MemorySource { splits, dice: Mutex::new(dice.split()) });
         let (name, yields) = (node.name.clone(), plan.yielding[index]);
-        sources.push(Arc::new(SourceSetup { name, source, router, refusals, meters, positions, yields }));
+        sources.push(Arc::new(SourceSetup {
+            name,
+            source,
+            router,
+            refusals,
+            meters,
+            positions,
+            yields,
+            share: Share::All,
+        }));
     }
     Ok(sources)
 }
