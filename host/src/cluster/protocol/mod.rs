@@ -31,6 +31,8 @@ mod leader;
 mod member;
 mod node;
 mod outcome;
+#[cfg(test)]
+mod simulation;
 
 use std::time::Duration;
 
