@@ -12,10 +12,10 @@ use crate::epoch::decided::CommitRecord;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(super) struct Oracle {
     decided: CommitRecord,
-    /// The last attempt that ran anywhere.
+    /// The last attempt that was at work anywhere.
     attempt: Attempt,
-    /// By host, the last attempt that ran on it.
-    ran: Vec<Attempt>,
+    /// By host, the last attempt that it has joined.
+    joined: Vec<Attempt>,
     /// What the job may come to for having been told so.
     allowed: Vec<Outcome>,
 }
@@ -30,7 +30,7 @@ macro_rules! hold {
 
 impl Oracle {
     pub(super) fn new(hosts: usize) -> Self {
-        Self { ran: vec![0; hosts], ..Self::default() }
+        Self { joined: vec![0; hosts], ..Self::default() }
     }
 
     /// From now on the job may come to this.
@@ -94,19 +94,20 @@ impl Oracle {
         Ok(())
     }
 
-    /// No two attempts run at a time, and none twice.
+    /// No two attempts are at work at a time. (One that hosts have joined may be over before it begins, and be found out late.)
     fn check_run(&mut self, host: &Host) -> Verdict {
-        let Some(run) = host.process.as_ref().and_then(|process| process.run.as_ref()) else { return Ok(()) };
+        let run = host.process.as_ref().and_then(|process| process.run.as_ref());
+        let Some(run) = run.filter(|run| run.has_begun) else { return Ok(()) };
         let (own, attempt) = (host.own, run.attempt);
-        hold!(attempt >= self.attempt, "{own:?} runs attempt {attempt} beside {}", self.attempt);
+        hold!(attempt >= self.attempt, "{own:?} works on attempt {attempt} beside {}", self.attempt);
         self.attempt = attempt;
         Ok(())
     }
 
-    /// A run has begun.
-    pub(super) fn check_begun(&mut self, own: HostId, attempt: Attempt) -> Verdict {
-        let last = std::mem::replace(&mut self.ran[own.index()], attempt);
-        hold!(attempt > last, "{own:?} runs attempt {attempt} after {last}");
+    /// A host has joined an attempt.
+    pub(super) fn check_joined(&mut self, own: HostId, attempt: Attempt) -> Verdict {
+        let last = std::mem::replace(&mut self.joined[own.index()], attempt);
+        hold!(attempt > last, "{own:?} joins attempt {attempt} after {last}");
         Ok(())
     }
 

@@ -111,6 +111,8 @@ pub(super) struct Run {
     pub(super) mailbox: VecDeque<Record>,
     /// What peers have not acknowledged yet.
     pub(super) unacknowledged: usize,
+    /// Whether admission was ever open.
+    pub(super) has_begun: bool,
     pub(super) is_open: bool,
     /// How far the inputs of all hosts had come when they were last told so.
     pub(super) progress: i64,
@@ -132,6 +134,7 @@ impl Run {
             part: Part { output: 0, ..committed.part.clone() },
             mailbox: VecDeque::new(),
             unacknowledged: 0,
+            has_begun: false,
             is_open: false,
             progress: i64::MIN,
             moved: 0,
@@ -145,7 +148,7 @@ impl Run {
     /// Opens admission, and begins what was carried over and need not wait any more.
     pub(super) fn open(&mut self, progress: &Reach) {
         self.progress = progress.sources.first().copied().unwrap_or(i64::MIN);
-        (self.is_open, self.reported) = (true, None);
+        (self.has_begun, self.is_open, self.reported) = (true, true, None);
         let carried = std::mem::take(&mut self.part.carried);
         let (begun, waiting) = carried.into_iter().partition::<Vec<_>, _>(|record| record.waits_for <= self.progress);
         self.part.carried = waiting;

@@ -263,7 +263,7 @@ impl World {
         let had_run = process.run.is_some();
         process.work(host, lane, disk, job, self.at_once)?;
         match &process.run {
-            Some(run) if !had_run => self.oracle.check_begun(host, run.attempt),
+            Some(run) if !had_run => self.oracle.check_joined(host, run.attempt),
             _ => Ok(()),
         }
     }
