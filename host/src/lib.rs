@@ -8,6 +8,8 @@ pub mod key;
 pub mod time;
 pub mod metrics;
 pub mod disk;
+#[cfg(test)]
+mod dice;
 
 pub mod manifest;
 pub mod graph;

@@ -1,7 +1,7 @@
 //! What each host does: it joins an attempt, follows the leader through its epochs, and leaves it when a peer is lost.
 
 use super::{Action, EndReason, Event, HostId, Message, Outcome, Stage, Status};
-use crate::epoch::standing::Standing;
+use crate::epoch::standing::{Decision, Standing};
 use crate::epoch::{Attempt, Epoch};
 
 /// The exit code of a failure that is nobody's but the program's.
@@ -237,22 +237,7 @@ impl Member {
         }
         match message {
             Message::Granted { attempt, decision } if attempt > self.attempt => {
-                self.attempt = attempt;
-                let lost = self.missing().first().copied();
-                match (&self.phase, lost) {
-                    (Phase::Over(_), _) => {}
-                    (Phase::Idle(_), None) => {
-                        self.phase =
-                            Phase::Active(Active { epoch: decision.epoch, step: Step::Joining, pending: None });
-                        actions.push(Action::Join { attempt, decision });
-                    }
-                    (_, lost) => {
-                        // A peer was lost after the greeting.
-                        self.tell(Message::Parted { attempt, host: lost.unwrap_or(self.own) }, actions);
-                        self.told = false;
-                        self.greet(actions);
-                    }
-                }
+                self.granted(attempt, decision, actions);
             }
             Message::End { reason: EndReason::Over(outcome), .. } => {
                 self.tell(Message::Bye, actions);
@@ -270,6 +255,29 @@ impl Member {
                 self.follow(message, actions);
             }
             _ => {}
+        }
+    }
+
+    /// The leader begins an attempt, going by what it was told last.
+    fn granted(&mut self, attempt: Attempt, decision: Decision, actions: &mut Vec<Action>) {
+        if let Phase::Active(_) = self.phase {
+            // The leader has lost this host since it granted what runs here, and takes it for gone.
+            self.end_attempt(EndReason::Lost { by: self.leader, host: self.own }, actions);
+        }
+        self.attempt = attempt;
+        let lost = self.missing().first().copied();
+        match (&self.phase, lost) {
+            (Phase::Over(_), _) => {}
+            (Phase::Idle(_), None) => {
+                self.phase = Phase::Active(Active { epoch: decision.epoch, step: Step::Joining, pending: None });
+                actions.push(Action::Join { attempt, decision });
+            }
+            (_, lost) => {
+                // A peer was lost after the greeting.
+                self.tell(Message::Parted { attempt, host: lost.unwrap_or(self.own) }, actions);
+                self.told = false;
+                self.greet(actions);
+            }
         }
     }
 

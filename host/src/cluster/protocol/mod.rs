@@ -24,13 +24,16 @@
 //! # What is asked of the connections
 //!
 //! Messages between two hosts arrive in the order in which they were sent, each at most once. A session begins with [`Event::Connected`] and ends with [`Event::Lost`] on
-//! both ends, if at different times; what one session has not delivered no later one delivers; no session begins before both ends have seen the end of the one before.
+//! both ends, if at different times; what one session has not delivered no later one delivers; no session begins before both ends have seen the end of the one before. What a host says before it has
+//! come to look at the end of a session may go out in the next one.
 
 mod codec;
 mod leader;
 mod member;
 mod node;
 mod outcome;
+#[cfg(test)]
+mod simulation;
 
 use std::time::Duration;
 

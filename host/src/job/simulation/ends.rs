@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::dice::Dice;
 use crate::connector::{BadRecord, ConnectorError, ReadOutcome, Sink, SinkWriter, Source, SplitReader};
+use crate::dice::Dice;
 use crate::epoch::entry::{Position, PreparedFile, SinkSeal};
 use crate::epoch::{Attempt, Epoch, JobId};
 use crate::record::Batch;

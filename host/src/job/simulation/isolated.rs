@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::dice::Dice;
 use super::ends::Record;
 use super::moving::accounts;
 use super::native::{Call, Native};
 use super::world::{Input, Shape};
 use super::{check, key, parsed, words};
+use crate::dice::Dice;
 use crate::state::update::Op;
 
 const ACCOUNTS: usize = 6;

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::dice::Dice;
 use super::native::{Call, Native};
 use super::world::{Input, Shape};
 use super::{check, key};
+use crate::dice::Dice;
 
 const NODES: usize = 20;
 

@@ -5,7 +5,6 @@
 //! have undone other systems, `skew` keys of which a few have most records. A failure names its seed:
 //! `WASMILL_SEED=N` runs that one alone, and `WASMILL_SEEDS=N` runs so many instead of [`SEEDS`].
 
-mod dice;
 mod ends;
 mod isolated;
 mod loops;
@@ -16,9 +15,9 @@ mod skew;
 mod waiting;
 mod world;
 
-use dice::Dice;
 use world::{Input, Outcome, Settings, Shape, simulate};
 
+use crate::dice::{Dice, Told, seeds};
 use crate::job::JobError;
 
 /// How many seeds each job runs with.
@@ -27,12 +26,7 @@ const SEEDS: u64 = 300;
 /// Runs `shape` with inputs made by `input`, by one seed after another.
 #[track_caller]
 fn check(shape: &Shape, input: fn(&mut Dice) -> Input) {
-    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("it is a number"));
-    let seeds = match number("WASMILL_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("WASMILL_SEEDS").unwrap_or(SEEDS),
-    };
-    for seed in seeds {
+    for seed in seeds(SEEDS) {
         run(shape, input(&mut Dice::new(!seed)), seed, Settings::default()).unwrap_or_else(|error| panic!("{error}"));
     }
 }
@@ -45,15 +39,6 @@ fn run(shape: &Shape, input: Input, seed: u64, settings: Settings) -> Result<Out
         std::mem::forget(told);
     }
     result
-}
-
-/// Tells the seed when the simulation fails.
-struct Told(u64);
-
-impl Drop for Told {
-    fn drop(&mut self) {
-        eprintln!("the simulation failed with WASMILL_SEED={}", self.0);
-    }
 }
 
 /// The name of key `number`.

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::dice::Dice;
 use super::ends::Record;
 use super::native::Native;
 use super::world::{Input, Shape, Tables};
 use super::{check, key, parsed, words};
+use crate::dice::Dice;
 use crate::key::KeyHash;
 use crate::state::update::Op;
 

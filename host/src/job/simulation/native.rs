@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::dice::Dice;
+use crate::dice::Dice;
 use crate::plugin::callable::{Callable, Process, Surroundings};
 use crate::plugin::{
     BatchLog, Consistency, Description, Effects, Emitted, Failure, FailureKind, LookupError, OtherTables, Outcomes,

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::dice::Dice;
 use super::moving::{OUTCOMES, PING_PONG, TRANSFERS, balls, transfers};
 use super::world::{Input, Moment, Settings, Shape};
 use super::{key, run};
+use crate::dice::Dice;
 use crate::job::JobError;
 
 type CrashWhen = Option<fn(&Moment) -> bool>;

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::dice::Dice;
 use super::isolated::NEVER_BELOW_ZERO;
 use super::moving::TRANSFERS;
 use super::world::{Input, Settings, Shape};
 use super::{key, run};
+use crate::dice::Dice;
 
 const KEYS: usize = 1_000;
 const RECORDS: usize = 1_500;

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::dice::Dice;
 use super::ends::{Record, time_of};
 use super::moving::assert_same;
 use super::native::{Call, Native};
 use super::world::{Input, Shape};
 use super::{check, key, words};
+use crate::dice::Dice;
 use crate::state::update::Op;
 
 const GOODS: usize = 6;

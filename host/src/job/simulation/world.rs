@@ -16,10 +16,10 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
-use super::dice::Dice;
 use super::ends::{MemorySink, MemorySource, Output, Record};
 use super::native::Native;
 use crate::connector::{Sink, SinkWriter};
+use crate::dice::Dice;
 use crate::disk::crash::{CrashDisk, Unsynced};
 use crate::epoch::Epoch;
 use crate::epoch::entry::Entry;
