@@ -1,5 +1,6 @@
 //! Runs an example job from the beginning to its end, in a folder of its own, shows what came out, and checks it where `examples` knows how.
 
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -75,7 +76,7 @@ const VIEWS: [(&str, View); 4] = [
 
 /// Runs the example that `arguments` name.
 pub fn run(workspace: &Workspace, arguments: &[String]) -> anyhow::Result<()> {
-    let (name, profile) = parse(arguments)?;
+    let Asked { name, profile, hosts } = parse(arguments)?;
     let example = workspace.path("guest-examples").join(name);
     ensure!(
         example.join(MANIFEST).is_file(),
@@ -87,10 +88,19 @@ pub fn run(workspace: &Workspace, arguments: &[String]) -> anyhow::Result<()> {
     let folder = fresh_folder(workspace, name)?;
     let known = EXAMPLES.iter().find(|example| example.name == name);
     let inputs = known.map_or(Ok(Inputs::new()), |known| make_inputs(known, &folder))?;
+    let hosts = hosts_on_loopback(hosts)?;
     for manifest in known.map_or(&[MANIFEST][..], |known| known.manifests) {
         let part = folder.join(manifest.trim_end_matches(".toml"));
-        let demo =
-            Demo { workspace, profile, name, known, manifest: example.join(manifest), folder: part, inputs: &inputs };
+        let demo = Demo {
+            workspace,
+            profile,
+            name,
+            known,
+            manifest: example.join(manifest),
+            folder: part,
+            inputs: &inputs,
+            hosts: &hosts,
+        };
         demo.run()?;
     }
     println!("\nThe whole output lies in {}", folder.display());
@@ -104,19 +114,56 @@ fn make_inputs(example: &Example, folder: &Path) -> anyhow::Result<Inputs> {
     make(&folder)
 }
 
-fn parse(arguments: &[String]) -> anyhow::Result<(&str, Profile)> {
-    let (flags, names): (Vec<&str>, Vec<&str>) =
-        arguments.iter().map(String::as_str).partition(|argument| argument.starts_with('-'));
-    let profile = match flags[..] {
-        [] => Profile::Release,
-        ["--dev"] => Profile::Dev,
-        _ => bail!("`demo` takes --dev only, not {}", flags.join(" ")),
-    };
+/// What is asked for.
+#[derive(Debug, PartialEq, Eq)]
+struct Asked<'a> {
+    name: &'a str,
+    profile: Profile,
+    /// On how many hosts the job runs: one process each.
+    hosts: u16,
+}
+
+fn parse(arguments: &[String]) -> anyhow::Result<Asked<'_>> {
+    let mut asked = Asked { name: DEFAULT, profile: Profile::Release, hosts: 1 };
+    let mut names = Vec::new();
+    let mut rest = arguments.iter().map(String::as_str);
+    while let Some(argument) = rest.next() {
+        match argument {
+            "--dev" => asked.profile = Profile::Dev,
+            "--hosts" => {
+                let hosts = rest.next().and_then(|hosts| hosts.parse().ok()).filter(|hosts| (1..=16).contains(hosts));
+                asked.hosts = hosts.context("`--hosts` takes a number from 1 to 16")?;
+            }
+            flag if flag.starts_with('-') => bail!("`demo` takes --dev and --hosts N, not {flag}"),
+            name => names.push(name),
+        }
+    }
     match names[..] {
-        [] => Ok((DEFAULT, profile)),
-        [name] => Ok((name, profile)),
+        [] => {}
+        [name] => asked.name = name,
         _ => bail!("`demo` takes one name, not {}", names.join(" ")),
     }
+    Ok(asked)
+}
+
+/// One of several hosts.
+struct Host {
+    name: String,
+    address: SocketAddr,
+}
+
+/// Hosts with an address each that is free now; none for a job of one.
+fn hosts_on_loopback(hosts: u16) -> anyhow::Result<Vec<Host>> {
+    if hosts == 1 {
+        return Ok(Vec::new());
+    }
+    let listen = |_| TcpListener::bind("127.0.0.1:0").context("no address on loopback is free");
+    // All at once, so that they differ.
+    let listeners = (0..hosts).map(listen).collect::<anyhow::Result<Vec<_>>>()?;
+    let host = |(number, listener): (usize, &TcpListener)| {
+        Ok(Host { name: format!("host-{}", number + 1), address: listener.local_addr()? })
+    };
+    listeners.iter().enumerate().map(host).collect()
 }
 
 fn examples(workspace: &Workspace) -> anyhow::Result<Vec<String>> {
@@ -164,6 +211,8 @@ struct Demo<'a> {
     /// Where the job's state and output go.
     folder: PathBuf,
     inputs: &'a Inputs,
+    /// None for a job of one host.
+    hosts: &'a [Host],
 }
 
 impl Demo<'_> {
@@ -173,36 +222,57 @@ impl Demo<'_> {
         self.run_job(&sinks)?;
         show_results(self.name, &sinks)?;
         let Some(known) = self.known else { return Ok(()) };
-        let scan = || self.wasmill(&["state", "scan"]);
-        println!("\ncheck: {}: ok", (known.check)(&self.ran(&sinks, &scan))?);
+        let scans = || self.wasmill(&["state", "scan"]);
+        println!("\ncheck: {}: ok", (known.check)(&self.ran(&sinks, &scans))?);
         Ok(())
     }
 
+    /// Runs the job to its end, on all hosts.
     fn run_job(&self, sinks: &[FileSink]) -> anyhow::Result<()> {
-        let mut command = self.wasmill(&["run"]);
-        for (source, path) in self.inputs {
-            command.arg("--set").arg(format!("sources.{source}.path={}", path.display()));
+        let mut running = Vec::new();
+        for (number, mut command) in self.wasmill(&["run"]).into_iter().enumerate() {
+            for (source, path) in self.inputs {
+                command.arg("--set").arg(format!("sources.{source}.path={}", path.display()));
+            }
+            for sink in sinks {
+                command.arg("--set").arg(format!("sinks.{}.path={}", sink.name, sink.folder.display()));
+            }
+            let summary = if number == 0 { "summary.json".to_owned() } else { format!("summary-{}.json", number + 1) };
+            command.arg("--summary").arg(self.folder.join(summary));
+            running.push(command.spawn().with_context(|| format!("cannot start {command:?}"))?);
         }
-        for sink in sinks {
-            command.arg("--set").arg(format!("sinks.{}.path={}", sink.name, sink.folder.display()));
+        // A host that fails ends the job on all of them.
+        let ends = running.into_iter().map(|mut host| host.wait()).collect::<std::io::Result<Vec<_>>>()?;
+        match ends.iter().find(|end| !end.success()) {
+            Some(end) => bail!("the job has failed ({end})"),
+            None => Ok(()),
         }
-        command.arg("--summary").arg(self.folder.join("summary.json"));
-        crate::workspace::run(&mut command)
     }
 
-    /// A command on the job, in its own state.
-    fn wasmill(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(self.workspace.wasmill(self.profile));
-        command.current_dir(self.workspace.path("")).args(words).arg(&self.manifest);
-        command.arg("--set").arg(format!("job.state={}", self.folder.join("state").display()));
-        command
+    /// A command on the job, in its own state: one for each host.
+    fn wasmill(&self, words: &[&str]) -> Vec<Command> {
+        let command = || {
+            let mut command = Command::new(self.workspace.wasmill(self.profile));
+            command.current_dir(self.workspace.path("")).args(words).arg(&self.manifest);
+            command.arg("--set").arg(format!("job.state={}", self.folder.join("state").display()));
+            for Host { name, address } in self.hosts {
+                command.arg("--set").arg(format!("cluster.hosts.{name}.address={address}"));
+            }
+            command
+        };
+        let of_host = |host: &Host| {
+            let mut command = command();
+            command.arg("--host").arg(&host.name);
+            command
+        };
+        if self.hosts.is_empty() { vec![command()] } else { self.hosts.iter().map(of_host).collect() }
     }
 
-    fn ran<'a>(&'a self, sinks: &[FileSink], scan: &'a dyn Fn() -> Command) -> Ran<'a> {
+    fn ran<'a>(&'a self, sinks: &[FileSink], scans: &'a dyn Fn() -> Vec<Command>) -> Ran<'a> {
         let manifest = self.manifest.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let example = self.manifest.parent().unwrap_or(Path::new("")).to_path_buf();
         let outputs = sinks.iter().map(|sink| (sink.name.clone(), sink.folder.clone())).collect();
-        Ran { manifest, example, inputs: self.inputs, outputs, scan }
+        Ran { manifest, example, inputs: self.inputs, outputs, scans }
     }
 }
 
@@ -225,15 +295,19 @@ fn show_results(name: &str, sinks: &[FileSink]) -> anyhow::Result<()> {
 mod tests {
     use super::*;
 
-    fn check_parse(arguments: &[&str], expected: Option<(&str, Profile)>) {
+    fn check_parse(arguments: &[&str], expected: Option<(&str, Profile, u16)>) {
+        let expected = expected.map(|(name, profile, hosts)| Asked { name, profile, hosts });
         let arguments = arguments.iter().map(|&argument| argument.to_owned()).collect::<Vec<_>>();
         assert_eq!(parse(&arguments).ok(), expected, "{arguments:?}");
     }
 
     #[test]
     fn a_demo_has_a_name_and_a_profile() {
-        check_parse(&[], Some(("flight-delays", Profile::Release)));
-        check_parse(&["word-count", "--dev"], Some(("word-count", Profile::Dev)));
+        check_parse(&[], Some(("flight-delays", Profile::Release, 1)));
+        check_parse(&["word-count", "--dev"], Some(("word-count", Profile::Dev, 1)));
+        check_parse(&["--hosts", "3", "transfer"], Some(("transfer", Profile::Release, 3)));
+        check_parse(&["transfer", "--hosts"], None);
+        check_parse(&["transfer", "--hosts", "0"], None);
         check_parse(&["one", "two"], None);
         check_parse(&["--fast"], None);
     }

@@ -17,8 +17,9 @@ use workspace::{Profile, Workspace, run};
 const USAGE: &str = "\
 usage: cargo xtask TASK
 
-  demo [NAME] [--dev]   build everything, run an example job to its end, show its result and check it where there is a
-                        check (default: flight-delays); with --dev in the development build
+  demo [NAME] [--dev] [--hosts N]
+                        build everything, run an example job to its end, show its result and check it where there is a
+                        check (default: flight-delays); with --dev in the development build; with --hosts on N hosts
   guests                build the example functions
   capnp [--check]       make the Rust code of the Cap'n Proto schemas; with --check, say whether it is up to date
   test [ARGS]           build everything and run all tests; ARGS go to `cargo test`

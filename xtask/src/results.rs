@@ -47,15 +47,16 @@ pub fn show_last_lines(folder: &Path, lines: usize) -> anyhow::Result<String> {
     Ok(all[all.len().saturating_sub(lines)..].join("\n"))
 }
 
-/// All files of a sink, one after another in the order of their names.
+/// All files of a sink, one after another in the order of their names. Of a job on several hosts, each has a folder of its own in it.
 pub fn read(folder: &Path) -> anyhow::Result<String> {
     let entries = folder.read_dir().with_context(|| format!("cannot read {}", folder.display()))?;
-    let is_output = |path: &PathBuf| path.is_file() && !path.file_name().is_some_and(is_hidden);
-    let mut files = entries.flatten().map(|entry| entry.path()).filter(is_output).collect::<Vec<_>>();
-    files.sort();
+    let is_output = |path: &PathBuf| !path.file_name().is_some_and(is_hidden);
+    let mut paths = entries.flatten().map(|entry| entry.path()).filter(is_output).collect::<Vec<_>>();
+    paths.sort();
     let mut text = String::new();
-    for file in files {
-        text += &std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+    for path in paths {
+        let content = if path.is_dir() { read(&path) } else { std::fs::read_to_string(&path).map_err(Into::into) };
+        text += &content.with_context(|| format!("cannot read {}", path.display()))?;
     }
     Ok(text)
 }

@@ -111,7 +111,12 @@ fn check_job(arguments: &check::CheckArgs) -> Result<(), Failure> {
 
 /// Loads and checks a job; prints what is wrong and what is doubtful.
 pub(crate) fn load_job(arguments: &load::JobArgs) -> Result<load::CheckedJob, Failure> {
-    let job = arguments.load().map_err(|error| told(&error))?;
+    shown(arguments.load())
+}
+
+/// A job that was loaded, once what is wrong or doubtful is printed.
+fn shown(loaded: Result<load::CheckedJob, ManifestError>) -> Result<load::CheckedJob, Failure> {
+    let job = loaded.map_err(|error| told(&error))?;
     check::print_problems(&job.warnings);
     Ok(job)
 }

@@ -10,7 +10,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
 use super::check::{EXIT_INVALID_MANIFEST, print_problems};
-use super::load::JobArgs;
+use super::load::HostArgs;
 use super::log::{self, LogFormat};
 use super::progress::Progress;
 use super::{Failure, print};
@@ -22,10 +22,7 @@ use crate::manifest::{Loaded, Manifest, ManifestError, Problem, Severity};
 #[derive(Debug, Args)]
 pub(super) struct RunArgs {
     #[command(flatten)]
-    job: JobArgs,
-    /// Which of the hosts of the manifest's `cluster` this process is.
-    #[arg(long, value_name = "NAME")]
-    host: Option<String>,
+    job: HostArgs,
     /// Write the job's figures to this file as a JSON object when it ends, also when it fails; `-` is standard output.
     #[arg(long, value_name = "FILE")]
     summary: Option<PathBuf>,
@@ -64,7 +61,7 @@ fn run_logged(arguments: &RunArgs, bars: &MultiProgress) -> Result<(), Failure> 
         let outcome = job::run(
             &job.loaded,
             &job.graph,
-            JobOptions { started, meters, stop, serve, host: arguments.host.clone() },
+            JobOptions { started, meters, stop, serve, host: arguments.job.host.clone() },
         )
         .await;
         drop(progress);

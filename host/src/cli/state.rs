@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::load::JobArgs;
+use super::load::HostArgs;
 use super::stored::{self, State, failed, refusal};
 use super::{Failure, print};
 use crate::admin::{self, render};
@@ -25,7 +25,7 @@ enum Query {
     /// The tables, with their numbers of keys.
     Tables {
         #[command(flatten)]
-        job: JobArgs,
+        job: HostArgs,
         #[command(flatten)]
         moment: MomentArgs,
         /// Print a JSON object.
@@ -35,7 +35,7 @@ enum Query {
     /// The value of one key. Exit code 1 when it has none.
     Get {
         #[command(flatten)]
-        job: JobArgs,
+        job: HostArgs,
         /// `OPERATOR/TABLE`, or only the operator where it has one table.
         table: String,
         /// The key.
@@ -49,7 +49,7 @@ enum Query {
     /// Keys and values in the order of the keys.
     Scan {
         #[command(flatten)]
-        job: JobArgs,
+        job: HostArgs,
         /// `OPERATOR/TABLE`, or only the operator where it has one table.
         table: String,
         #[command(flatten)]
@@ -70,7 +70,7 @@ enum Query {
     /// The value of one key of a running job, and then each committed epoch in which it changes, until the job ends.
     Watch {
         #[command(flatten)]
-        job: JobArgs,
+        job: HostArgs,
         /// `OPERATOR/TABLE`, or only the operator where it has one table.
         table: String,
         /// The key.

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::Failure;
-use super::load::JobArgs;
+use super::load::HostArgs;
 use crate::admin::announce::Announcement;
 use crate::admin::client::{Answer, Client, ClientError};
 use crate::admin::{self, render};
@@ -55,8 +55,8 @@ pub(super) enum State {
 
 impl State {
     /// The state of the job that the arguments name.
-    pub(super) fn open(job: &JobArgs) -> Result<Self, Failure> {
-        let loaded = super::load_job(job)?.loaded;
+    pub(super) fn open(job: &HostArgs) -> Result<Self, Failure> {
+        let loaded = super::shown(job.load())?.loaded;
         let directory = loaded.resolve(&loaded.manifest.job.state);
         let deadline = Instant::now() + SETTLE_TIME_MAX;
         loop {

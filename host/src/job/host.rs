@@ -134,7 +134,7 @@ struct Host<'a> {
 }
 
 /// How this host finds the others, and what they must agree on.
-fn link_settings(parts: &Parts<'_>, host: &str, manifest: [u8; 32]) -> Result<LinkSettings, JobError> {
+fn link_settings(parts: &Parts<'_>, host: &str) -> Result<LinkSettings, JobError> {
     let loaded = parts.loaded;
     let absent = || JobError::Plan(format!("the manifest's `cluster` has no host `{host}`"));
     let cluster = loaded.manifest.cluster.as_ref().ok_or_else(absent)?;
@@ -154,7 +154,7 @@ fn link_settings(parts: &Parts<'_>, host: &str, manifest: [u8; 32]) -> Result<Li
         identity: Identity {
             wasmill: env!("CARGO_PKG_VERSION").to_owned(),
             job: loaded.manifest.job.name.clone(),
-            manifest,
+            manifest: loaded.digest(),
             components: components.collect(),
         },
         security,
@@ -172,11 +172,9 @@ pub(super) async fn run(
     options: JobOptions,
     reached: &mut Reached,
 ) -> Result<Ended, JobError> {
-    let digest = loaded.digest();
-    let loaded = &loaded.clone().for_host(host);
     let JobOptions { started, meters, stop, .. } = options;
     let parts = Parts::new(loaded, graph, started, meters).await?;
-    let settings = link_settings(&parts, host, digest)?;
+    let settings = link_settings(&parts, host)?;
     let own = settings.own;
     let listener = link::Running::bind(&settings.hosts[own.index()].address).map_err(JobError::Link)?;
     let undecided = parts.look_at_state()?;

@@ -47,8 +47,8 @@ pub struct Ran<'a> {
     pub inputs: &'a Inputs,
     /// The folders of its files sinks, by name.
     pub outputs: BTreeMap<String, PathBuf>,
-    /// Begins `wasmill state scan` of its state; the table's name is still to come.
-    pub scan: &'a dyn Fn() -> Command,
+    /// Begins `wasmill state scan` of each host's state; the table's name is still to come.
+    pub scans: &'a dyn Fn() -> Vec<Command>,
 }
 
 impl Ran<'_> {
@@ -68,13 +68,19 @@ impl Ran<'_> {
 
     /// All keys of a table with their values.
     fn state(&self, table: &str) -> anyhow::Result<BTreeMap<String, Value>> {
-        let mut scan = (self.scan)();
-        scan.args([table, "--json", "--limit", "1000000000"]);
-        let scanned = scan.output().context("cannot start `wasmill state scan`")?;
-        ensure!(scanned.status.success(), "`wasmill state scan` failed: {}", String::from_utf8_lossy(&scanned.stderr));
-        let lines = json_lines(std::str::from_utf8(&scanned.stdout)?)?;
-        let entry = |mut line: Value| Ok((text(&line, "key")?.to_owned(), line["value"].take()));
-        lines.into_iter().map(entry).collect()
+        let mut entries = BTreeMap::new();
+        for mut scan in (self.scans)() {
+            scan.args([table, "--json", "--limit", "1000000000"]);
+            let scanned = scan.output().context("cannot start `wasmill state scan`")?;
+            let error = || String::from_utf8_lossy(&scanned.stderr);
+            ensure!(scanned.status.success(), "`wasmill state scan` failed: {}", error());
+            for mut line in json_lines(std::str::from_utf8(&scanned.stdout)?)? {
+                let key = text(&line, "key")?.to_owned();
+                ensure!(!entries.contains_key(&key), "two hosts have the key `{key}` of {table}");
+                entries.insert(key, line["value"].take());
+            }
+        }
+        Ok(entries)
     }
 }
 
