@@ -127,6 +127,11 @@ impl Job {
         self
     }
 
+    /// What was added to `wasmill run`.
+    pub fn arguments_of_run(&self) -> &[String] {
+        &self.arguments
+    }
+
     /// Gives each command another time limit.
     pub fn time_limit(mut self, limit: Duration) -> Self {
         self.time_limit = limit;
@@ -158,6 +163,15 @@ impl Job {
     /// Starts the job.
     pub fn start(&self) -> Running {
         self.start_reading(Stdio::null())
+    }
+
+    /// Starts one of the job's hosts.
+    pub fn start_host(&self, host: &str) -> Running {
+        let summary = self.path(format!("summary-{host}.json"));
+        _ = std::fs::remove_file(&summary);
+        let mut command = wasmill(self.dir.path());
+        command.args(["run", "job.toml", "--host", host, "--summary"]).arg(&summary).args(&self.arguments);
+        Running::start(command, self.time_limit, Some(summary))
     }
 
     /// Starts the job with this as its standard input.

@@ -3,6 +3,7 @@
 mod asking;
 mod budget;
 mod cli;
+mod cluster;
 mod damage;
 mod graphs;
 mod guests;

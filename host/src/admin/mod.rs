@@ -79,8 +79,8 @@ pub struct Facts {
     pub job: String,
     /// When it was started.
     pub started: Instant,
-    /// Its tables.
-    pub directory: Arc<Directory>,
+    /// Its tables. None while one of several hosts waits for the others.
+    pub directory: Option<Arc<Directory>>,
     /// Its figures.
     pub meters: Arc<Meters>,
 }
@@ -163,9 +163,9 @@ fn answer(
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(READERS_MAX).build()?;
     let local = tokio::task::LocalSet::new();
-    let directory = Arc::clone(&facts.directory);
+    let directory = facts.directory.clone();
     let ended = local.block_on(&runtime, async {
-        if let Some(capnp) = capnp {
+        if let (Some(capnp), Some(directory)) = (capnp, directory) {
             let (listener, access) = (tokio::net::TcpListener::from_std(capnp)?, Arc::clone(&access));
             let admit = std::rc::Rc::new(move |token: &str| access.knows(token));
             tokio::task::spawn_local(serve::serve(listener, directory, admit));

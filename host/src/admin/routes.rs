@@ -31,7 +31,7 @@ use super::access::{Access, Refusal};
 use super::{Facts, render};
 use crate::epoch::Epoch;
 use crate::job::Meters;
-use crate::lookup::{Consistency, LookupError, Moment, TableId};
+use crate::lookup::{Consistency, Directory, LookupError, Moment, TableId};
 use crate::metrics::OperatorMeters;
 
 /// The keys of a page, unless the request says otherwise.
@@ -66,6 +66,14 @@ pub(super) struct Refused {
     error: String,
 }
 
+impl Service {
+    /// The job's tables.
+    pub(super) fn directory(&self) -> Result<&Arc<Directory>, Refused> {
+        let error = "the job waits for its other hosts; `/status` says for which";
+        self.facts.directory.as_ref().ok_or_else(|| Refused::new(StatusCode::SERVICE_UNAVAILABLE, "waiting", error))
+    }
+}
+
 impl Refused {
     fn new(status: StatusCode, code: &'static str, error: impl Into<String>) -> Self {
         Self { status, code, error: error.into() }
@@ -82,6 +90,7 @@ impl From<LookupError> for Refused {
             LookupError::UnknownTable { .. } => (StatusCode::NOT_FOUND, "unknown-table"),
             LookupError::Gone { .. } => (StatusCode::GONE, "gone"),
             LookupError::NotOrdered { .. } => (StatusCode::CONFLICT, "not-ordered"),
+            LookupError::Elsewhere { .. } => (StatusCode::MISDIRECTED_REQUEST, "elsewhere"),
             LookupError::Tables(_) => (StatusCode::INTERNAL_SERVER_ERROR, "failed"),
         };
         Self::new(status, code, format!("failed to {error}"))
@@ -220,7 +229,7 @@ fn segment(uri: &Uri, index: usize) -> Option<Vec<u8>> {
 /// The table that the path names.
 pub(super) fn table(service: &Service, uri: &Uri) -> Result<(TableId, String), Refused> {
     let name = segment(uri, 1).unwrap_or_default();
-    let directory = &service.facts.directory;
+    let directory = service.directory()?;
     let id = directory.resolve(&String::from_utf8_lossy(&name))?;
     Ok((id, directory.name(id)))
 }
@@ -232,20 +241,25 @@ fn epoch(moment: &Moment) -> String {
 
 async fn status(State(service): State<Arc<Service>>) -> Response {
     let Facts { job, started, directory, meters } = &service.facts;
-    let readable = directory.readable();
-    let told = json!({
+    let mut told = json!({
         "job": job,
         "pid": std::process::id(),
         "uptime_s": started.elapsed().as_secs_f64(),
-        "epoch": readable.end(),
         "published_epoch": meters.committed_epoch.load(Ordering::Relaxed),
-        "readable": { "oldest": readable.start(), "newest": readable.end() },
         "records_in": meters.records_in(),
         "records_out": meters.records_out(),
         "rejected": meters.rejected(),
         "log_bytes": meters.log_bytes.get(),
         "operators": operator_figures(meters),
     });
+    if let Some(directory) = directory {
+        let readable = directory.readable();
+        told["epoch"] = json!(readable.end());
+        told["readable"] = json!({ "oldest": readable.start(), "newest": readable.end() });
+    }
+    if let Some(cluster) = &*meters.cluster.lock() {
+        told["cluster"] = json!(cluster);
+    }
     answer(StatusCode::OK, told.to_string())
 }
 
@@ -260,7 +274,7 @@ async fn tables(State(service): State<Arc<Service>>, asked: QueryOf<Asked>) -> R
     let Query(asked) = asked?;
     let (consistency, is_counted) = (asked.consistency()?, asked.count.unwrap_or(false));
     aside(move || {
-        let directory = &service.facts.directory;
+        let directory = service.directory()?;
         let moment = directory.moment(consistency)?;
         let mut listed = Vec::new();
         for table in directory.tables() {
@@ -296,8 +310,9 @@ async fn value(State(service): State<Arc<Service>>, uri: Uri, asked: QueryOf<Ask
 fn get_value(service: &Service, uri: &Uri, asked: &Asked) -> Result<Response, Refused> {
     let (table, name) = table(service, uri)?;
     let key = asked.key(uri)?;
-    let moment = service.facts.directory.moment(asked.consistency()?)?;
-    let value = service.facts.directory.get_at(table, &key, &moment)?;
+    let directory = service.directory()?;
+    let moment = directory.moment(asked.consistency()?)?;
+    let value = directory.get_at(table, &key, &moment)?;
     let told = |rest: String| {
         let (table, epoch, key) = (json!(name), epoch(&moment), render::text_or_hex(&key));
         format!("{{\"table\":{table},\"epoch\":{epoch},\"key\":{key},{rest}}}")
@@ -314,7 +329,7 @@ async fn range(service: Arc<Service>, uri: Uri, asked: Asked) -> Result<Response
     let to = bound("to", asked.to.as_ref(), asked.to_hex.as_ref())?;
     let (limit, consistency) = (asked.limit.unwrap_or(LIMIT_DEFAULT), asked.consistency()?);
     aside(move || {
-        let directory = &service.facts.directory;
+        let directory = service.directory()?;
         let moment = directory.moment(consistency)?;
         let page = directory.scan_at(table, &from, to.as_deref(), limit, &moment)?;
         let entries = page.keys.iter().zip(page.values.iter()).map(|(key, value)| render::entry(key, value));

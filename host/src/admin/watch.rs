@@ -16,7 +16,7 @@ use tokio::sync::watch::Receiver;
 use super::render;
 use super::routes::{Asked, Refused, Service, table};
 use crate::epoch::Epoch;
-use crate::lookup::{Consistency, LookupError, TableId};
+use crate::lookup::{Consistency, Directory, LookupError, TableId};
 
 pub(super) async fn watch(
     State(service): State<Arc<Service>>,
@@ -31,9 +31,9 @@ pub(super) async fn watch(
     }
     let (table, _) = table(&service, &uri)?;
     let key = asked.key(&uri)?;
-    let commits = service.facts.directory.subscribe();
-    let stopped = service.stopped.clone();
-    let watching = Watching { service, table, key, commits, stopped, told: None, next: None, is_over: false };
+    let directory = Arc::clone(service.directory()?);
+    let (commits, stopped) = (directory.subscribe(), service.stopped.clone());
+    let watching = Watching { directory, table, key, commits, stopped, told: None, next: None, is_over: false };
     let events = stream::unfold(watching, |mut watching| async {
         let event = watching.event().await?;
         Some((Ok::<_, Infallible>(event), watching))
@@ -43,7 +43,7 @@ pub(super) async fn watch(
 
 /// A key that is being followed.
 struct Watching {
-    service: Arc<Service>,
+    directory: Arc<Directory>,
     table: TableId,
     key: Vec<u8>,
     commits: Receiver<Epoch>,
@@ -74,7 +74,7 @@ impl Watching {
 
     /// Looks at the epochs that were committed since, up to the first with another value.
     fn look(&mut self) -> Result<Option<Event>, LookupError> {
-        let directory = &self.service.facts.directory;
+        let directory = &self.directory;
         let newest = *self.commits.borrow_and_update();
         while self.next.is_none_or(|next| next <= newest) {
             let oldest = *directory.readable().start();

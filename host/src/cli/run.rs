@@ -89,11 +89,12 @@ fn run_logged(arguments: &RunArgs, bars: &MultiProgress) -> Result<(), Failure> 
 /// How the job lets others ask it, if it does.
 fn serve(loaded: &Loaded, started: Instant, meters: Arc<Meters>) -> Option<job::Serve> {
     let Manifest { job, admin, .. } = loaded.manifest.clone();
-    let (state, token) = (loaded.resolve(&job.state), admin::read_token(&admin, |file| loaded.resolve(file)));
+    let token = admin::read_token(&admin, |file| loaded.resolve(file)).map_err(|error| error.to_string());
+    let state = loaded.resolve(&job.state);
     let start = move |directory| {
-        let facts = Facts { job: job.name, started, directory, meters };
-        let serving = token.and_then(|token| admin::start(&admin, token, &state, facts));
-        serving.map(|serving| Box::new(serving) as Box<dyn std::any::Any>).map_err(|error| error.to_string())
+        let facts = Facts { job: job.name.clone(), started, directory, meters: Arc::clone(&meters) };
+        let serving = admin::start(&admin, token.clone()?, &state, facts).map_err(|error| error.to_string())?;
+        Ok(Box::new(serving) as job::Serving)
     };
     loaded.manifest.admin.enabled.then(|| Box::new(start) as job::Serve)
 }

@@ -52,8 +52,11 @@ pub struct JobOptions {
     pub host: Option<String>,
 }
 
-/// Gets the job's tables before any input is read, to let others ask for them. What it returns is dropped when the job ends, before its state is closed.
-pub type Serve = Box<dyn FnOnce(Arc<Directory>) -> Result<Box<dyn std::any::Any>, String>>;
+/// Gets the job's tables before any input is read, to let others ask for them; none, where one of several hosts waits for the others. What it returns is dropped before state is closed.
+pub type Serve = Box<dyn Fn(Option<Arc<Directory>>) -> Result<Serving, String>>;
+
+/// Answers others until it is dropped.
+pub type Serving = Box<dyn std::any::Any>;
 
 type Sinks = BTreeMap<String, Arc<dyn Sink>>;
 
@@ -90,7 +93,7 @@ async fn run_with(
     let opened = parts.open_state()?;
     log_start(&loaded.manifest, opened.last.as_ref());
     let stop = |flow| Stop::new(stop, loaded.manifest.job.stop_within.0, flow);
-    let mut running = parts.start(opened, |_| Neighbours::default(), stop, serve).await?;
+    let mut running = parts.start(opened, |_| Neighbours::default(), stop, serve.as_ref()).await?;
     running.coordinator.clock.move_to(&running.reach)?;
     let result = running.coordinator.run(&mut running.events).await;
     let (memory, feed_cpu, down) = running.tear_down();
@@ -123,7 +126,7 @@ pub(super) struct Running {
     pub(super) directory: Arc<Directory>,
     workers: Workers,
     committing: JoinHandle<()>,
-    serving: Option<Box<dyn std::any::Any>>,
+    serving: Option<Serving>,
     store: Arc<StateStore>,
 }
 
@@ -148,7 +151,7 @@ impl<'a> Parts<'a> {
         opened: Opened,
         neighbours: impl FnOnce(&UnboundedSender<JobError>) -> Neighbours,
         stop: impl FnOnce(Arc<Flow>) -> Stop,
-        serve: Option<Serve>,
+        serve: Option<&Serve>,
     ) -> Result<Running, JobError> {
         let Self { loaded, graph, plan, meters, .. } = self;
         let manifest = &loaded.manifest;
@@ -174,7 +177,7 @@ impl<'a> Parts<'a> {
         let carried = last.as_ref().map_or(&[][..], |entry| &entry.carried);
         wiring.post_carried(carried)?;
         let workers = Workers::start(tasks, &failed).await?;
-        let serving = serve.map(|serve| serve(Arc::clone(&directory))).transpose().map_err(JobError::Serve)?;
+        let serving = serve.map(|serve| serve(Some(Arc::clone(&directory)))).transpose().map_err(JobError::Serve)?;
         let sources = open_sources(loaded, graph, plan, last.as_ref(), &wiring)?;
         let splits = Splits::new(sources.clone(), Arc::clone(&flow), Arc::clone(meters), self.started)?;
         let splits = Arc::new(splits);

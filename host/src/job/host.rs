@@ -9,16 +9,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 
-use super::assemble::{JobOptions, Parts, Reached, Running};
+use super::assemble::{JobOptions, Parts, Reached, Running, Serve, Serving};
 use super::commit::{Order, Report as Done, Sealed};
 use super::coordinate::{DISCOVER_EVERY, LOOK_EVERY, blocking};
 use super::stop::Stop;
 use super::wire::Neighbours;
 use super::{Ended, JobError};
 use crate::cluster::HostId;
-use crate::cluster::link::{self, HEARTBEAT, HostAddress, Identity, Link, LinkSettings, Listen, PeerEvent, Security};
+use crate::cluster::link::{
+    self, HEARTBEAT, HostAddress, Identity, Link, LinkSettings, Listen, PeerEvent, PeerStatus, Security,
+};
 use crate::cluster::membership::{LeaderDirectory, Membership, StaticList};
 use crate::cluster::protocol::{Action, EndReason, Event, Message, Node, Outcome, Report, Settings, Stage, Status};
 use crate::connector::ConnectorError;
@@ -33,6 +36,8 @@ use crate::task::remote::{Addressee, Inbound, Lookups, Remote};
 
 /// How often the loop looks around while an epoch is being sealed.
 const LOOK_EVERY_CLOSED: Duration = Duration::from_millis(1);
+/// How often it is noted how the hosts are, for those who ask.
+const NOTE_STATUS_EVERY: Duration = Duration::from_millis(100);
 /// How often it is logged whom the job waits for.
 const TELL_EVERY: Duration = Duration::from_secs(5);
 /// How long those who read state have to let go of it, when an attempt has ended.
@@ -44,6 +49,25 @@ const FAREWELL: Duration = Duration::from_secs(1);
 /// What a control message carries: its first byte.
 const PROTOCOL: u8 = 0;
 const PRESSURE: u8 = 1;
+
+/// How the hosts of a job are, as one of them knows it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ClusterStatus {
+    /// This host.
+    pub host: String,
+    /// The host that leads.
+    pub leader: String,
+    /// The attempt that runs here.
+    pub attempt: Option<Attempt>,
+    /// What is done now: by the whole job, on the leader; else by this host.
+    pub stage: &'static str,
+    /// The hosts that are waited for.
+    pub waiting_for: Vec<String>,
+    /// Those that have been waited for for long, with the seconds. Only the leader knows.
+    pub slow: Vec<(String, f64)>,
+    /// The connections to the other hosts.
+    pub peers: Vec<PeerStatus>,
+}
 
 /// What is heard from outside the process.
 enum Heard {
@@ -130,6 +154,10 @@ struct Host<'a> {
     outcome: Option<Outcome>,
     last_told: Instant,
     told_waiting: Option<(Stage, Vec<HostId>)>,
+    noted_status: Instant,
+    /// Answers others while no attempt runs here.
+    serving: Option<Serving>,
+    serve: Option<Serve>,
     reached: &'a mut Reached,
 }
 
@@ -172,7 +200,7 @@ pub(super) async fn run(
     options: JobOptions,
     reached: &mut Reached,
 ) -> Result<Ended, JobError> {
-    let JobOptions { started, meters, stop, .. } = options;
+    let JobOptions { started, meters, stop, serve, .. } = options;
     let parts = Parts::new(loaded, graph, started, meters).await?;
     let settings = link_settings(&parts, host)?;
     let own = settings.own;
@@ -214,8 +242,13 @@ pub(super) async fn run(
         outcome: None,
         last_told: Instant::now(),
         told_waiting: None,
+        noted_status: Instant::now(),
+        serving: None,
+        serve,
         reached,
     };
+    let mut host = host;
+    host.serve_status()?;
     let result = host.run().await;
     link.stop(FAREWELL);
     result
@@ -380,6 +413,10 @@ impl Host<'_> {
 
     /// What is to be looked at now and then.
     async fn look_around(&mut self) {
+        if self.noted_status.elapsed() >= NOTE_STATUS_EVERY {
+            self.noted_status = Instant::now();
+            self.note_status();
+        }
         self.tell_waiting();
         if let Err(error) = self.look_at_running().await {
             self.fail(error);
@@ -517,12 +554,13 @@ impl Host<'_> {
         let Place::Idle(undecided) = std::mem::replace(&mut self.place, Place::Nothing) else {
             return Err(JobError::Plan("an attempt begins while one runs; this is a defect of wasmill".to_owned()));
         };
+        self.serving = None;
         let opened = undecided.open(attempt, decision)?;
         self.parts.check_identity(&opened)?;
         let neighbours = |failed: &mpsc::UnboundedSender<JobError>| self.neighbours(attempt, failed);
         // Whoever could ask for a stop asks this loop.
         let nobody = |flow| Stop::new(oneshot::channel().1, Duration::MAX, flow);
-        let running = self.parts.start(opened, neighbours, nobody, None).await?;
+        let running = self.parts.start(opened, neighbours, nobody, self.serve.as_ref()).await?;
         let flow = Arc::clone(&running.coordinator.flow);
         if self.overdue.is_some() {
             flow.hasten();
@@ -597,7 +635,31 @@ impl Host<'_> {
         let undecided = self.look_at_state().await?;
         self.events.push_back(Event::Standing(undecided.standing()));
         self.place = Place::Idle(Box::new(undecided));
+        self.serve_status()
+    }
+
+    /// Tells those who ask how the job stands, while no attempt runs here.
+    fn serve_status(&mut self) -> Result<(), JobError> {
+        self.note_status();
+        let serving = self.serve.as_ref().map(|serve| serve(None)).transpose();
+        self.serving = serving.map_err(JobError::Serve)?;
         Ok(())
+    }
+
+    /// Notes how the hosts are, for those who ask.
+    fn note_status(&self) {
+        let status = self.node.status(self.started.elapsed());
+        let name = |host: HostId| self.name(host).to_owned();
+        let names = |hosts: &[HostId]| hosts.iter().map(|&host| name(host)).collect();
+        *self.parts.meters.cluster.lock() = Some(ClusterStatus {
+            host: name(self.settings.own),
+            leader: name(HostId(0)),
+            attempt: status.attempt,
+            stage: status.stage.name(),
+            waiting_for: names(&status.waiting_for),
+            slow: status.slow.iter().map(|slow| (name(slow.host), slow.since.as_secs_f64())).collect(),
+            peers: self.link.status(),
+        });
     }
 
     /// Whoever still answers a lookup holds the state for a moment.

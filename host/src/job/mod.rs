@@ -24,7 +24,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-pub use assemble::{JobOptions, Serve, declared, load_functions, run};
+pub use assemble::{JobOptions, Serve, Serving, declared, load_functions, run};
+pub use host::ClusterStatus;
 pub use summary::{OperatorSummary, SourceSummary, Summary};
 
 use crate::cluster::link::LinkError;
@@ -244,6 +245,8 @@ pub struct Meters {
     pub sources: Mutex<BTreeMap<String, Arc<SourceMeters>>>,
     /// Records that each sink received.
     pub sinks: Mutex<BTreeMap<String, Arc<Counter>>>,
+    /// How the hosts of the job are, where there are several.
+    pub cluster: Mutex<Option<ClusterStatus>>,
 }
 
 /// What one source counts.

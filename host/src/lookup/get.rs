@@ -85,6 +85,17 @@ impl Directory {
         parts
     }
 
+    /// Whether this host owns all of `keys`.
+    ///
+    /// # Errors
+    /// [`LookupError::Elsewhere`] where another one owns one of them.
+    pub fn check_here(&self, table: TableId, keys: &Column) -> Result<(), LookupError> {
+        match self.elsewhere(table, keys).first_key_value() {
+            None => Ok(()),
+            Some((&host, _)) => Err(LookupError::Elsewhere { host }),
+        }
+    }
+
     /// The task that owns all keys of an operator, where there is one.
     fn only<'a>(&self, operator: &'a OperatorTables) -> Option<&'a TaskTables> {
         match operator.tasks.as_slice() {
@@ -93,12 +104,13 @@ impl Directory {
         }
     }
 
-    /// The value of one key that this host owns.
+    /// The value of one key.
     ///
     /// # Errors
-    /// As [`Directory::get_many_at`].
+    /// As [`Directory::get_many_at`]; [`LookupError::Elsewhere`] where this host does not own it.
     pub fn get_at(&self, table: TableId, key: &[u8], moment: &Moment) -> Result<Option<Vec<u8>>, LookupError> {
         let keys: Column = [key].into_iter().collect();
+        self.check_here(table, &keys)?;
         let mut value = None;
         self.get_many_at(table, &keys, moment, &mut |_, found| value = found.map(<[u8]>::to_vec))?;
         Ok(value)

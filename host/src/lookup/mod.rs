@@ -108,6 +108,14 @@ pub enum LookupError {
         /// The table.
         table: String,
     },
+    /// Another host owns the key.
+    #[error(
+        "look up the key here: the host number {host} of the job owns it (counted from 0, the leader); ask that one"
+    )]
+    Elsewhere {
+        /// Its place in the list of hosts.
+        host: u16,
+    },
     /// State on disk could not be read.
     #[error(transparent)]
     Tables(TablesError),

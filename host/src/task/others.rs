@@ -310,7 +310,7 @@ fn told(error: lookup::LookupError) -> LookupError {
         lookup::LookupError::NotOrdered { .. } | lookup::LookupError::UnknownTable { .. } => {
             LookupError::NotAllowed(text)
         }
-        lookup::LookupError::Tables(_) => LookupError::Host(text),
+        lookup::LookupError::Tables(_) | lookup::LookupError::Elsewhere { .. } => LookupError::Host(text),
     }
 }
 

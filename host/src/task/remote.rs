@@ -14,7 +14,7 @@ use crate::cluster::link::{
 };
 use crate::epoch::{Attempt, Epoch};
 use crate::key::KeyHash;
-use crate::lookup::{Directory, LookupError, Owner, Page, Part, TableId};
+use crate::lookup::{Directory, LookupError, Page, Part, TableId};
 use crate::plugin::{self, Elsewhere, Fetched, Read};
 use crate::record::Column;
 
@@ -243,11 +243,8 @@ pub struct Lookups(pub Arc<Directory>);
 impl ServeLookups for Lookups {
     fn get(&self, _: HostId, get: &Get, found: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<(), Refusal> {
         let Get { table, keys, read } = get;
-        let operator = self.0.checked(*table).ok_or_else(unknown)?;
-        if let Some(key) = keys.iter().find(|key| matches!(operator.owner(key), Owner::Host(_))) {
-            let text = format!("this host does not own the key `{}`", key.escape_ascii());
-            return Err(Refusal { kind: RefusalKind::Failed, text });
-        }
+        self.0.checked(*table).ok_or_else(unknown)?;
+        self.0.check_here(*table, keys).map_err(refusal)?;
         let result = match read {
             Wanted::At(consistency) => self.0.get_many(*table, keys, *consistency, found),
             Wanted::AsOfTimes(times) if times.len() == keys.len() => {
@@ -276,7 +273,7 @@ fn refusal(error: LookupError) -> Refusal {
     let kind = match error {
         LookupError::Gone { .. } => RefusalKind::Gone,
         LookupError::NotOrdered { .. } | LookupError::UnknownTable { .. } => RefusalKind::NotAllowed,
-        LookupError::Tables(_) => RefusalKind::Failed,
+        LookupError::Tables(_) | LookupError::Elsewhere { .. } => RefusalKind::Failed,
     };
     Refusal { kind, text: format!("failed to {error}") }
 }

@@ -426,6 +426,19 @@ pub enum Stage {
 }
 
 impl Stage {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Gathering => "gathering",
+            Self::Joining => "joining",
+            Self::Running => "running",
+            Self::Draining => "draining",
+            Self::Sealing => "sealing",
+            Self::Settling => "settling",
+            Self::Ending => "ending",
+        }
+    }
+
     /// What a host that is waited for has still to do.
     pub fn describe(self) -> &'static str {
         match self {

@@ -98,6 +98,7 @@ impl tables::Server for Tables {
                 _ => told.set_absent(()),
             }
         };
+        self.directory.check_here(table, &keys).map_err(refused)?;
         self.directory.get_many_at(table, &keys, &moment, &mut found).map_err(refused)?;
         if bytes > ANSWER_BYTES_MAX {
             return Err(Error::failed(format!(
