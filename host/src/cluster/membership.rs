@@ -11,6 +11,7 @@ use crate::disk::Disk;
 use crate::epoch::decided::{CommitRecord, Decided};
 use crate::epoch::log::LogError;
 use crate::epoch::{Attempt, Epoch, JobId, attempts};
+use crate::graph::shares;
 
 /// What a job of several hosts has to agree on beside its epochs.
 ///
@@ -107,11 +108,9 @@ impl Membership for StaticList {
     }
 
     fn assignment(&self, partitions: u16) -> Vec<HostId> {
-        let hosts = self.hosts.len().max(1);
-        let owner = |partition: u16| usize::from(partition) * hosts / usize::from(partitions);
-        (0..partitions)
-            .map(|partition| HostId(u16::try_from(owner(partition)).expect("fewer than partitions")))
-            .collect()
+        let hosts = u16::try_from(self.hosts.len()).unwrap_or(u16::MAX);
+        let of_host = |(host, share): (u16, std::ops::Range<u16>)| share.map(move |_| HostId(host));
+        (0..).zip(shares(partitions, hosts)).flat_map(of_host).collect()
     }
 
     fn next_attempt(&mut self, above: Attempt) -> Result<Attempt, LogError> {

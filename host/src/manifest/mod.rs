@@ -11,6 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 mod admin;
+mod cluster;
 mod document;
 mod load;
 mod operator;
@@ -25,6 +26,7 @@ mod units;
 mod validate;
 
 pub use admin::Admin;
+pub use cluster::{Cluster, Host, Tls};
 pub use document::{At, Document, Part};
 pub use load::{Loaded, load, load_text};
 pub use operator::{Isolation, Limits, OnError, Operator, Table, Use};
@@ -50,6 +52,9 @@ pub struct Manifest {
     /// Where the running job can be asked for what is in its tables.
     #[serde(default)]
     pub admin: Admin,
+    /// The hosts that run the job together. Without it the job runs on one host.
+    #[serde(default)]
+    pub cluster: Option<Cluster>,
     /// Where records come from, by name.
     pub sources: BTreeMap<String, Source>,
     /// The functions, by name. A job without any copies its sources to its sinks.
@@ -74,7 +79,7 @@ pub struct Job {
     #[serde(default = "default_partitions")]
     #[schemars(example = 256, range(min = 1))]
     pub partitions: u16,
-    /// Worker threads. Default: one a core.
+    /// Worker threads; with several hosts those of each, and then required, so that all hosts have the same plan. Default: one a core.
     #[serde(default)]
     #[schemars(example = 2, range(min = 1))]
     pub workers: Option<u16>,
