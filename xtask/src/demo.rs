@@ -255,6 +255,9 @@ impl Demo<'_> {
             let mut command = Command::new(self.workspace.wasmill(self.profile));
             command.current_dir(self.workspace.path("")).args(words).arg(&self.manifest);
             command.arg("--set").arg(format!("job.state={}", self.folder.join("state").display()));
+            if !self.hosts.is_empty() {
+                command.arg("--set").arg("job.workers=1");
+            }
             for Host { name, address } in self.hosts {
                 command.arg("--set").arg(format!("cluster.hosts.{name}.address={address}"));
             }

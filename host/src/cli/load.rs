@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::graph::{Declared, Graph, Plan};
-use crate::manifest::{At, Cluster, Finding, Loaded, ManifestError, Problem, did_you_mean, listed};
+use crate::manifest::{At, Finding, Loaded, ManifestError, Problem};
 
 /// The job to work on.
 #[derive(Debug, Clone, clap::Args)]
@@ -35,26 +35,11 @@ impl HostArgs {
     /// As [`JobArgs::load`]; and where a job of several hosts is named without a host, or a host that it does not have.
     pub fn load(&self) -> Result<CheckedJob, ManifestError> {
         let mut job = self.job.load()?;
-        let document = &job.loaded.document;
-        let hosts = job.loaded.manifest.cluster.as_ref().map(Cluster::names);
-        match (&self.host, hosts) {
-            (None, None) => {}
-            (Some(host), Some(hosts)) if hosts.contains(&host.as_str()) => job.loaded = job.loaded.for_host(host),
-            (Some(host), Some(hosts)) => {
-                let help = format!("there are {}", listed(hosts.iter().copied()));
-                let message = format!("there is no host `{host}`{}", did_you_mean(host, hosts.iter().copied()));
-                return Err(document.refusal(vec![Finding::error(At::value(["cluster", "hosts"]), message).help(help)]));
-            }
-            (None, Some(hosts)) => {
-                let message =
-                    format!("the job runs on {}: say by `--host` which of them", listed(hosts.iter().copied()));
-                return Err(document.refusal(vec![Finding::error(At::value(["cluster", "hosts"]), message)]));
-            }
-            (Some(host), None) => {
-                let message = format!("`--host {host}` names a host, but the manifest has no `cluster`");
-                let help = format!("list the hosts, as in `cluster.hosts.{host}.address = \"127.0.0.1:7101\"`");
-                return Err(document.refusal(vec![Finding::error(At::value(["job"]), message).help(help)]));
-            }
+        let chosen = job.graph.hosts.chosen(self.host.as_deref());
+        let host =
+            chosen.map_err(|fault| job.loaded.document.refusal(vec![Finding::error(At::value(["job"]), fault)]))?;
+        if let Some(name) = job.graph.hosts.name(host) {
+            job.loaded = job.loaded.for_host(name);
         }
         Ok(job)
     }

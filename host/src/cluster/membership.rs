@@ -11,6 +11,7 @@ use crate::disk::Disk;
 use crate::epoch::decided::{CommitRecord, Decided};
 use crate::epoch::log::LogError;
 use crate::epoch::{Attempt, Epoch, JobId, attempts};
+use crate::graph::shares;
 
 /// What a job of several hosts has to agree on beside its epochs.
 ///
@@ -44,10 +45,11 @@ pub trait Membership: Send + std::fmt::Debug {
     fn decide(&mut self, record: &CommitRecord) -> Result<(), LogError>;
 }
 
-/// The list in the manifest: the first host leads, partitions are shared out in equal ranges, and the commit record lies in the leader's state directory.
+/// The list in the manifest: it says who leads, partitions are shared out in equal ranges, and the commit record lies in the leader's state directory.
 #[derive(Debug)]
 pub struct StaticList {
     hosts: Vec<String>,
+    leader: HostId,
     seat: Option<Seat>,
 }
 
@@ -76,19 +78,19 @@ pub struct LeaderDirectory {
 
 impl StaticList {
     /// The list as a host that does not lead knows it.
-    pub fn follower(hosts: Vec<String>) -> Self {
-        Self { hosts, seat: None }
+    pub fn follower(hosts: Vec<String>, leader: HostId) -> Self {
+        Self { hosts, leader, seat: None }
     }
 
     /// The list on the leader's host, with the commit record in its state `directory`.
     ///
     /// # Errors
     /// When the record is damaged, missing, of other hosts, or the system refuses.
-    pub fn leader(hosts: Vec<String>, directory: LeaderDirectory) -> Result<Self, LogError> {
+    pub fn leader(hosts: Vec<String>, leader: HostId, directory: LeaderDirectory) -> Result<Self, LogError> {
         let LeaderDirectory { disk, path, job, committed } = directory;
         let (decided, record) = Decided::open(Arc::clone(&disk), &path, job, hosts.clone(), committed)?;
         let seat = Seat { disk, attempts: path.join("attempt"), job, decided, record };
-        Ok(Self { hosts, seat: Some(seat) })
+        Ok(Self { hosts, leader, seat: Some(seat) })
     }
 
     fn seat(&mut self) -> Result<&mut Seat, LogError> {
@@ -103,15 +105,13 @@ impl Membership for StaticList {
     }
 
     fn leader(&self) -> HostId {
-        HostId(0)
+        self.leader
     }
 
     fn assignment(&self, partitions: u16) -> Vec<HostId> {
-        let hosts = self.hosts.len().max(1);
-        let owner = |partition: u16| usize::from(partition) * hosts / usize::from(partitions);
-        (0..partitions)
-            .map(|partition| HostId(u16::try_from(owner(partition)).expect("fewer than partitions")))
-            .collect()
+        let hosts = u16::try_from(self.hosts.len()).unwrap_or(u16::MAX);
+        let of_host = |(host, share): (u16, std::ops::Range<u16>)| share.map(move |_| HostId(host));
+        (0..).zip(shares(partitions, hosts)).flat_map(of_host).collect()
     }
 
     fn next_attempt(&mut self, above: Attempt) -> Result<Attempt, LogError> {
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn every_host_owns_one_range_and_as_many_partitions_as_the_others() {
         for hosts in 1..=7 {
-            let list = StaticList::follower((0..hosts).map(|host| format!("h{host}")).collect());
+            let list = StaticList::follower((0..hosts).map(|host| format!("h{host}")).collect(), HostId(0));
             for partitions in [7, 8, 128, 1000] {
                 let owners = list.assignment(partitions);
                 assert!(owners.is_sorted() && owners.len() == usize::from(partitions));
@@ -164,11 +164,11 @@ mod tests {
             let path = PathBuf::from("/job/a");
             let found = StateStore::look(&path, Arc::clone(&disk), &serde_json::Value::Null, options).unwrap();
             let committed = found.standing().committed.epoch;
-            StaticList::leader(names(), LeaderDirectory { disk, path, job: found.job(), committed }).unwrap()
+            StaticList::leader(names(), HostId(1), LeaderDirectory { disk, path, job: found.job(), committed }).unwrap()
         };
         let disk = CrashDisk::new();
         let mut list = open(&disk);
-        assert_eq!((list.leader(), list.record().unwrap()), (HostId(0), CommitRecord::default()));
+        assert_eq!((list.leader(), list.record().unwrap()), (HostId(1), CommitRecord::default()));
         assert_eq!((list.next_attempt(0).unwrap(), list.next_attempt(7).unwrap()), (1, 8));
         let record = CommitRecord { epoch: 1, attempt: 8, digests: vec![Digest(1), Digest(2), Digest(3)] };
         list.decide(&record).unwrap();
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn a_follower_neither_numbers_nor_decides() {
-        let mut list = StaticList::follower(names());
+        let mut list = StaticList::follower(names(), HostId(0));
         assert_eq!(list.hosts(), names());
         assert!(list.next_attempt(0).is_err() && list.record().is_err());
         assert!(list.decide(&CommitRecord::default()).is_err());

@@ -3,11 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
 
+use super::cluster::{check_cluster, find_circles, reading_hosts};
 use super::names::Names;
 use super::rules::check_fields;
 use super::uses::{check_isolation, table_options, use_nodes};
 use super::{
-    Consumer, Edge, Graph, OperatorIndex, OperatorNode, Producer, SinkIndex, SinkNode, SourceIndex, SourceNode,
+    Consumer, Dealing, Edge, Graph, Hosts, OperatorIndex, OperatorNode, Producer, SinkIndex, SinkNode, SourceIndex,
+    SourceNode,
 };
 use crate::manifest::{At, Finding, Isolation, Manifest, OnError, Operator, Severity, Source};
 
@@ -18,12 +20,14 @@ use crate::manifest::{At, Finding, Isolation, Manifest, OnError, Operator, Sever
 pub fn check(manifest: &Manifest, directory: &Path) -> Result<(Graph, Vec<Finding>), Vec<Finding>> {
     let mut findings = Vec::new();
     check_fields(manifest, directory, &mut findings);
+    check_cluster(manifest, &mut findings);
     let names = Names::of(manifest, &mut findings);
     let graph = build(manifest, &names, &mut findings);
     check_not_empty(&graph, &mut findings);
     check_fed(manifest, &graph, &mut findings);
     find_loops(&graph, &mut findings);
     find_straight_feedback(&graph, &mut findings);
+    find_circles(&graph, &mut findings);
     find_loose_ends(&graph, &mut findings);
     check_isolation(&graph, &mut findings);
     check_stdin(manifest, &graph, &mut findings);
@@ -38,7 +42,7 @@ fn build(manifest: &Manifest, names: &Names<'_>, findings: &mut Vec<Finding>) ->
     let mut graph = Graph {
         job: manifest.job.name.clone(),
         partitions: manifest.job.partitions,
-        hosts: manifest.cluster.as_ref().map_or(1, |cluster| cluster.hosts.len().max(1) as u16),
+        hosts: Hosts::of(manifest),
         sources: Vec::new(),
         operators: Vec::new(),
         sinks: Vec::new(),
@@ -46,18 +50,31 @@ fn build(manifest: &Manifest, names: &Names<'_>, findings: &mut Vec<Finding>) ->
     };
     for (name, source) in &manifest.sources {
         let dead_letter = dead_letter(["sources", name], source.on_error(), names, findings);
-        graph.sources.push(SourceNode { name: name.clone(), has_key: source.key().is_some(), dead_letter });
+        let dealing = match source {
+            Source::File(_) => Dealing::ByName,
+            Source::Stdin(_) | Source::Nexmark(_) => Dealing::InTurn,
+        };
+        let hosts = reading_hosts(name, source, &graph.hosts, findings);
+        graph.sources.push(SourceNode {
+            name: name.clone(),
+            has_key: source.key().is_some(),
+            dead_letter,
+            dealing,
+            hosts,
+        });
     }
+    let cluster = manifest.cluster.clone().unwrap_or_default();
     for (index, (name, operator)) in manifest.operators.iter().enumerate() {
         let on_error = (operator.on_error, operator.dead_letter.as_deref());
         graph.operators.push(OperatorNode {
             name: name.clone(),
             key: operator.key.clone(),
             parallelism: operator.parallelism,
+            colocated_with: colocated_with(name, operator, names, findings),
             dead_letter: dead_letter(["operators", name], on_error, names, findings),
             is_serializable: operator.isolation == Isolation::Serializable,
             tables: table_options(name, operator, findings),
-            uses: use_nodes(name, operator, names, findings),
+            uses: use_nodes(name, operator, &cluster, names, findings),
         });
         let to = Consumer::Operator(OperatorIndex(index));
         let inputs = edges(["operators", name], &operator.inputs, to, operator.key.as_ref(), names, findings);
@@ -70,6 +87,23 @@ fn build(manifest: &Manifest, names: &Names<'_>, findings: &mut Vec<Finding>) ->
         graph.edges.extend(edges(["sinks", name], sink.inputs(), to, None, names, findings));
     }
     graph
+}
+
+/// The operator that `colocated-with` names.
+fn colocated_with(
+    name: &str,
+    operator: &Operator,
+    names: &Names<'_>,
+    findings: &mut Vec<Finding>,
+) -> Option<OperatorIndex> {
+    let at = At::value(["operators", name, "colocated-with"]);
+    match names.operator(operator.colocated_with.as_ref()?, at) {
+        Ok(other) => Some(other),
+        Err(finding) => {
+            findings.push(finding);
+            None
+        }
+    }
 }
 
 fn edges(

@@ -4,8 +4,11 @@
 //! [`crate::manifest::Finding`]s, by place in the manifest.
 
 mod check;
+mod cluster;
+mod hosts;
 mod identity;
 mod names;
+mod placement;
 mod plan;
 mod progress;
 mod rules;
@@ -14,10 +17,12 @@ mod tests;
 mod uses;
 
 pub use check::check;
+pub use hosts::{Dealing, Hosts, shares, split_host};
 pub use identity::StateIdentity;
+pub use placement::Alone;
 pub use plan::{Declared, OperatorPlan, Plan, Routing, Task, TaskId};
 pub use progress::{Upstream, Waiting};
-pub use uses::{PlannedTable, PlannedUse, TableOptions, UseNode};
+pub use uses::{Gathering, PlannedTable, PlannedUse, TableOptions, UseNode};
 
 use std::collections::BTreeMap;
 
@@ -43,8 +48,8 @@ pub struct Graph {
     pub job: String,
     /// How many partitions keys are spread over, at least 1.
     pub partitions: u16,
-    /// How many hosts run the job, at least 1.
-    pub hosts: u16,
+    /// The hosts that it runs on.
+    pub hosts: Hosts,
     /// Where records come from.
     pub sources: Vec<SourceNode>,
     /// The functions.
@@ -64,6 +69,17 @@ pub struct SourceNode {
     pub has_key: bool,
     /// The sink for records that cannot be read, with `on-error = "dead-letter"`.
     pub dead_letter: Option<SinkIndex>,
+    /// How its splits are shared out.
+    pub dealing: Dealing,
+    /// The hosts that read it, in their order: at least one.
+    pub hosts: Vec<u16>,
+}
+
+impl SourceNode {
+    /// The host that reads the split of that number and name.
+    pub fn split_host(&self, number: usize, name: &str) -> u16 {
+        split_host(self.dealing, number, name, &self.hosts)
+    }
 }
 
 /// An operator in the graph.
@@ -73,8 +89,10 @@ pub struct OperatorNode {
     pub name: String,
     /// How its input is keyed anew: a JSON pointer into the value, `.` for the whole value.
     pub key: Option<String>,
-    /// How many tasks the manifest asks for: between 1 and the number of partitions.
+    /// How many tasks the manifest asks for, on each host: between 1 and the number of partitions.
     pub parallelism: Option<u16>,
+    /// The operator whose tasks own the same partitions on the same workers.
+    pub colocated_with: Option<OperatorIndex>,
     /// The sink for records that fail, with `on-error = "dead-letter"`.
     pub dead_letter: Option<SinkIndex>,
     /// Whether the reads and writes of one of its records are one transaction.

@@ -113,11 +113,23 @@ impl<'a> Names<'a> {
             Some(Named::Operator(operator)) => Ok(*operator),
             Some(other) => Err(Finding::error(at, format!("`{name}` is {} and has no tables", other.kind()))
                 .help(self.operators_help())),
-            None => {
-                Err(Finding::error(at, format!("unknown operator `{name}`{}", did_you_mean(name, self.operators())))
-                    .help(self.operators_help()))
-            }
+            None => Err(self.unknown_operator(name, at)),
         }
+    }
+
+    /// The operator of that name.
+    pub(super) fn operator(&self, name: &str, at: At) -> Result<OperatorIndex, Finding> {
+        match self.by_name.get(name) {
+            Some(Named::Operator(operator)) => Ok(*operator),
+            Some(other) => Err(Finding::error(at, format!("`{name}` is {}, not an operator", other.kind()))
+                .help(self.operators_help())),
+            None => Err(self.unknown_operator(name, at)),
+        }
+    }
+
+    fn unknown_operator(&self, name: &str, at: At) -> Finding {
+        Finding::error(at, format!("unknown operator `{name}`{}", did_you_mean(name, self.operators())))
+            .help(self.operators_help())
     }
 
     /// Which operators there are.

@@ -1,15 +1,17 @@
 //! From a graph to tasks: who owns which partitions and which way records take.
 //!
-//! A plan is a function of the graph, the number of workers and what the components declare, and of nothing else: two starts with the
-//! same three have the same plan.
+//! A plan is a function of the graph (the hosts among it), the number of workers and what the components declare, and of nothing else: two starts with the
+//! same three have the same plan, and so have all hosts of a job, each of which knows the tasks of all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use super::hosts::shares;
 use super::names::name_fault;
+use super::placement::{Alone, alone, check_colocation, parallelism};
 use super::progress::{Flows, Upstream, yielding as yielding_sources};
 use super::uses::{PlannedTable, PlannedUse, check_uses, planned_tables, planned_uses};
-use super::{Consumer, DEFAULT_PORT, Edge, Graph, OperatorIndex, OperatorNode, Producer};
+use super::{Consumer, DEFAULT_PORT, Edge, Graph, Hosts, OperatorIndex, OperatorNode, Producer};
 use crate::key::Partition;
 use crate::manifest::{At, Finding, Severity, did_you_mean, listed};
 
@@ -33,7 +35,7 @@ pub struct Declared {
     pub ports: Vec<String>,
 }
 
-/// A task, by its place in [`Plan::tasks`].
+/// A task, by its place in [`Plan::tasks`]: its number in the whole job, the same on every host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskId(pub usize);
 
@@ -42,13 +44,13 @@ pub struct TaskId(pub usize);
 pub struct Task {
     /// The operator.
     pub operator: OperatorIndex,
-    /// Which of the operator's tasks it is, counted from 0.
+    /// Which of the operator's tasks it is, of all hosts, counted from 0.
     pub index: u16,
     /// The partitions that it owns: at least one.
     pub partitions: Range<u16>,
-    /// The host that it runs on, by its place in the list of hosts.
+    /// The host that it runs on.
     pub host: u16,
-    /// The worker of its host that it runs on, counted from 0.
+    /// The worker of that host that it runs on, counted from 0.
     pub worker: u16,
 }
 
@@ -57,7 +59,8 @@ pub struct Task {
 pub enum Routing {
     /// Each record goes to the task that owns its key's partition.
     Hash,
-    /// Records stay together: from the producer's task (or split) `i` to task `i` modulo the number of tasks. Also for sinks, which have one writer.
+    /// Records stay together, and on their host: from the producer's task (or split) `i` to task `i` modulo the number of tasks, of those of [`OperatorPlan::forward_tasks`]. Also for sinks, which have
+    /// one writer on each host.
     Forward,
 }
 
@@ -66,7 +69,7 @@ pub enum Routing {
 pub struct OperatorPlan {
     /// Whether records come to the task that owns their key: the operator keeps tables, or sets a `key`.
     pub is_keyed: bool,
-    /// Its tasks, as places in [`Plan::tasks`].
+    /// Its tasks on all hosts, as places in [`Plan::tasks`]: in the order of their partitions, which is that of the hosts.
     pub tasks: Range<usize>,
     /// Its own tables, in the order in which its component declares them.
     pub tables: Vec<PlannedTable>,
@@ -74,8 +77,12 @@ pub struct OperatorPlan {
     pub uses: Vec<PlannedUse>,
     /// What its records come from, and who else changes its tables: how far it has come in event time depends on these.
     pub upstream: Upstream,
+    /// Why all its tasks are on the leader's host, if they are; of a job of one host always `None`.
+    pub alone: Option<Alone>,
     /// The index of the owning task for each partition.
     owners: Box<[u16]>,
+    /// Its tasks on each host.
+    by_host: Box<[Range<usize>]>,
 }
 
 impl OperatorPlan {
@@ -84,19 +91,49 @@ impl OperatorPlan {
         &self.owners
     }
 
-    /// How many tasks it has, at least 1.
+    /// How many tasks it has on all hosts, at least 1.
     pub fn parallelism(&self) -> u16 {
         // At most one task a partition, and these are counted by u16.
         self.tasks.len() as u16
+    }
+
+    /// Its tasks on `host`, as places in [`Plan::tasks`]. None on other hosts than the leader's where [`OperatorPlan::alone`] is set.
+    ///
+    /// # Panics
+    /// When the job has no such host.
+    pub fn tasks_on(&self, host: u16) -> Range<usize> {
+        self.by_host[usize::from(host)].clone()
+    }
+
+    /// The tasks that get what comes from `host` by [`Routing::Forward`]: those on it, or all where it has none.
+    ///
+    /// # Panics
+    /// When the job has no such host.
+    pub fn forward_tasks(&self, host: u16) -> Range<usize> {
+        Some(self.tasks_on(host)).filter(|tasks| !tasks.is_empty()).unwrap_or(self.tasks.clone())
+    }
+
+    /// For each partition the task, as a place in [`OperatorPlan::forward_tasks`], that gets its records from `host`, where those of one key shall stay in order without being partitioned over all
+    /// hosts. The same as [`OperatorPlan::owners`] in a job of one host.
+    ///
+    /// # Panics
+    /// When the job has no such host.
+    pub fn forward_owners(&self, host: u16) -> Vec<u16> {
+        // No more than there are tasks, which are counted by u16.
+        let tasks = self.forward_tasks(host).len() as u16;
+        let partitions = self.owners.len() as u16;
+        ranges(partitions, tasks).zip(0..).flat_map(|(range, task)| range.map(move |_| task)).collect()
     }
 }
 
 /// Who does what.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// The number of workers, at least 1.
+    /// The hosts.
+    pub hosts: Hosts,
+    /// The number of workers of each host, at least 1.
     pub workers: u16,
-    /// All tasks: operator by operator, in the order of their partitions.
+    /// All tasks of all hosts: operator by operator, in the order of their partitions, which is that of the hosts.
     pub tasks: Vec<Task>,
     /// By operator, in the graph's order.
     pub operators: Vec<OperatorPlan>,
@@ -107,40 +144,48 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Distributes the operators of `graph` over `workers` (0 counts as 1). `declared` is by operator name; an operator that is not in it declares
+    /// Distributes the operators of `graph` over its hosts, each with `workers` (0 counts as 1). `declared` is by operator name; an operator that is not in it declares
     /// nothing. The findings beside the plan are warnings.
     ///
     /// # Errors
     /// Everything that does not fit, when there is an error among it: a port that is read but not declared, a declaration that contradicts itself, a
-    /// table without keys to keep it by, a table that is used but not there or not open.
+    /// table without keys to keep it by, a table that is used but not there or not open, operators that are colocated and do not fit each other.
     pub fn new(
         graph: &Graph,
         workers: u16,
         declared: &BTreeMap<String, Declared>,
     ) -> Result<(Self, Vec<Finding>), Vec<Finding>> {
-        let findings = findings(graph, declared);
+        let workers = workers.max(1);
+        let mut findings = findings(graph, declared);
+        check_colocation(graph, workers, declared, &mut findings);
+        find_few_partitions(graph, &mut findings);
         if findings.iter().any(|finding| finding.severity == Severity::Error) {
             return Err(findings);
         }
-        let workers = workers.max(1);
         let (tasks, operators, routings, yielding) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        let mut plan = Self { workers, tasks, operators, routings, yielding };
+        let mut plan = Self { hosts: graph.hosts.clone(), workers, tasks, operators, routings, yielding };
         let nothing = Declared::default();
         let declared = |node: &OperatorNode| declared.get(&node.name).unwrap_or(&nothing);
         let tables: Vec<_> = graph.operators.iter().map(|node| planned_tables(node, declared(node))).collect();
         let flows = Flows::of(graph, &tables);
-        let bound = bound_to_leader(graph);
+        let alone = alone(graph);
         for (index, node) in graph.operators.iter().enumerate() {
-            let hosts = if bound.contains(&index) { 1 } else { graph.hosts.clamp(1, graph.partitions.max(1)) };
-            let parallelism = node.parallelism.unwrap_or(workers);
-            let (tasks, owners) = plan.add_tasks(OperatorIndex(index), graph.partitions.max(1), hosts, parallelism);
+            let first = plan.tasks.len();
+            let parallelism = parallelism(graph, OperatorIndex(index), workers);
+            let shares = plan.shares(graph.partitions.max(1), alone[index].is_some());
+            let by_host = (0..)
+                .zip(shares)
+                .map(|(host, share)| plan.add_tasks(OperatorIndex(index), host, share, parallelism))
+                .collect();
             plan.operators.push(OperatorPlan {
                 is_keyed: !tables[index].is_empty() || node.key.is_some(),
-                tasks,
+                tasks: first..plan.tasks.len(),
                 tables: tables[index].clone(),
                 uses: planned_uses(graph, OperatorIndex(index), &tables, &flows),
                 upstream: flows.upstream(OperatorIndex(index)),
-                owners,
+                alone: alone[index],
+                owners: plan.owners_of(first, graph.partitions.max(1)),
+                by_host,
             });
         }
         plan.routings = graph.edges.iter().map(|edge| plan.routing(edge)).collect();
@@ -148,26 +193,39 @@ impl Plan {
         Ok((plan, findings))
     }
 
-    /// Adds the tasks of an operator, at most `parallelism` a host. Returns their places, and the index of the owning one for each partition.
-    fn add_tasks(
-        &mut self,
-        operator: OperatorIndex,
-        partitions: u16,
-        hosts: u16,
-        parallelism: u16,
-    ) -> (Range<usize>, Box<[u16]>) {
-        let first = self.tasks.len();
-        let mut owners = vec![0; usize::from(partitions)];
-        for (host, share) in (0..).zip(ranges(partitions, hosts)) {
-            let length = share.end - share.start;
-            for (number, range) in (0..).zip(ranges(length, parallelism.clamp(1, length))) {
-                let range = share.start + range.start..share.start + range.end;
-                let index = (self.tasks.len() - first) as u16;
-                owners[usize::from(range.start)..usize::from(range.end)].fill(index);
-                self.tasks.push(Task { operator, index, partitions: range, host, worker: number % self.workers });
-            }
+    /// The partitions of an operator on each host: all on the leader's where it stands alone.
+    fn shares(&self, partitions: u16, is_alone: bool) -> Vec<Range<u16>> {
+        if !is_alone {
+            return shares(partitions, self.hosts.count()).collect();
         }
-        (first..self.tasks.len(), owners.into())
+        let share = |host: u16| if host == self.hosts.leader() { 0..partitions } else { 0..0 };
+        (0..self.hosts.count()).map(share).collect()
+    }
+
+    /// Adds the tasks of an operator on a host, up to `parallelism`. Returns their places.
+    fn add_tasks(&mut self, operator: OperatorIndex, host: u16, share: Range<u16>, parallelism: u16) -> Range<usize> {
+        let first = self.tasks.len();
+        let before = self.operators.last().map_or(0, |operator| operator.tasks.end);
+        let parts = parallelism.min(share.end - share.start);
+        for (worker, range) in (0..).zip(ranges(share.end - share.start, parts)) {
+            self.tasks.push(Task {
+                operator,
+                index: (self.tasks.len() - before) as u16,
+                partitions: share.start + range.start..share.start + range.end,
+                host,
+                worker: worker % self.workers,
+            });
+        }
+        first..self.tasks.len()
+    }
+
+    /// The index of the owning task for each partition, of an operator whose tasks are those from `first` on.
+    fn owners_of(&self, first: usize, partitions: u16) -> Box<[u16]> {
+        let mut owners = vec![0; usize::from(partitions)];
+        for task in &self.tasks[first..] {
+            owners[usize::from(task.partitions.start)..usize::from(task.partitions.end)].fill(task.index);
+        }
+        owners.into()
     }
 
     fn routing(&self, edge: &Edge) -> Routing {
@@ -186,25 +244,19 @@ impl Plan {
         TaskId(plan.tasks.start + usize::from(plan.owners[usize::from(partition.0)]))
     }
 
-    /// The task of `operator` that gets what comes from task or split number `from` by [`Routing::Forward`].
+    /// The task of `operator` that gets what comes from task or split number `from` of `host` by [`Routing::Forward`].
     ///
     /// # Panics
-    /// When the operator is not of this plan's graph.
-    pub fn forward(&self, operator: OperatorIndex, from: usize) -> TaskId {
-        let tasks = &self.operators[operator.0].tasks;
+    /// When the operator is not of this plan's graph, or the job has no such host.
+    pub fn forward(&self, operator: OperatorIndex, host: u16, from: usize) -> TaskId {
+        let tasks = self.operators[operator.0].forward_tasks(host);
         TaskId(tasks.start + from % tasks.len())
     }
 }
 
-/// The operators whose tasks are all on the leader's host: the serializable ones, whose rounds stand still together, and those whose tables they use.
-fn bound_to_leader(graph: &Graph) -> BTreeSet<usize> {
-    let serializable = graph.operators.iter().enumerate().filter(|(_, node)| node.is_serializable);
-    serializable.flat_map(|(index, node)| node.uses.iter().map(|used| used.owner.0).chain([index])).collect()
-}
-
-/// The partitions in `parts` runs whose lengths differ by one at most, the longer ones first.
+/// The partitions in `parts` runs whose lengths differ by one at most, the longer ones first. Nothing where there are no parts.
 fn ranges(partitions: u16, parts: u16) -> impl Iterator<Item = Range<u16>> {
-    let (length, longer) = (partitions / parts, partitions % parts);
+    let (length, longer) = (partitions / parts.max(1), partitions % parts.max(1));
     (0..parts).scan(0, move |start, part| {
         let end = *start + length + u16::from(part < longer);
         Some(std::mem::replace(start, end)..end)
@@ -223,6 +275,23 @@ fn findings(graph: &Graph, declared: &BTreeMap<String, Declared>) -> Vec<Finding
         check_uses(graph, OperatorIndex(index), declared, &mut findings);
     }
     findings
+}
+
+/// Where an operator has fewer tasks on a host than it asks for, since the host has fewer partitions.
+fn find_few_partitions(graph: &Graph, findings: &mut Vec<Finding>) {
+    let hosts = graph.hosts.count();
+    let least = (graph.partitions / hosts).max(1);
+    let everywhere = graph.operators.iter().zip(alone(graph)).filter(|(_, alone)| alone.is_none());
+    for (node, _) in everywhere {
+        let Some(asked) = node.parallelism.filter(|asked| *asked > least && hosts > 1) else { continue };
+        let message = format!(
+            "`parallelism` is {asked} on each host, but {hosts} hosts share {} partitions, one of them only {least}: each task needs one",
+            graph.partitions
+        );
+        let at = At::value(["operators", &node.name, "parallelism"]);
+        findings
+            .push(Finding::warning(at, message).help("lower it, or raise `job.partitions` before the job has state"));
+    }
 }
 
 /// What a component says of itself and should not.

@@ -321,7 +321,11 @@ impl Rules<'_> {
             let read = place(&file.path);
             let listed =
                 if file.path.contains(['*', '?', '[']) { read.parent().map(Path::to_owned) } else { Some(read) };
-            if let Some((sink, _)) = seen.iter().find(|(_, path)| Some(path) == listed.as_ref()) {
+            let hosts = || manifest.cluster.iter().flat_map(|cluster| cluster.hosts.keys());
+            let writes_to = |path: &PathBuf| {
+                listed.as_ref().is_some_and(|listed| listed == path || hosts().any(|host| *listed == path.join(host)))
+            };
+            if let Some((sink, _)) = seen.iter().find(|(_, path)| writes_to(path)) {
                 let message = format!("the source reads the directory that the sink `{sink}` writes to");
                 self.error(At::value(["sources", name, "path"]), message, "a job cannot read its own output");
             }

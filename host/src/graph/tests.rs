@@ -1,5 +1,7 @@
 //! What is said about manifests whose parts are right and whose whole is not; plans; what state bears; and that nothing panics.
 
+mod cluster;
+mod hosts;
 mod identity;
 mod progress;
 mod uses;
@@ -448,7 +450,7 @@ proptest! {
                 prop_assert!(operator.tasks.contains(&owner.0) && plan.tasks[owner.0].partitions.contains(&partition));
             }
             for from in 0..50 {
-                prop_assert!(operator.tasks.contains(&plan.forward(OperatorIndex(index), from).0));
+                prop_assert!(operator.tasks.contains(&plan.forward(OperatorIndex(index), 0, from).0));
             }
         }
     }

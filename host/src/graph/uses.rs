@@ -3,12 +3,13 @@
 //! What the manifest alone tells is checked with the graph, what the components say with the plan. This file knows nothing of how tables are read or changed.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::names::{Names, name_fault};
 use super::plan::Declared;
 use super::progress::{Flows, Waiting};
 use super::{Graph, OperatorIndex, OperatorNode};
-use crate::manifest::{At, Finding, Operator, Table, Use, did_you_mean, listed};
+use crate::manifest::{At, Cluster, Finding, Operator, Table, Use, did_you_mean, listed};
 
 /// How the manifest has a table of an operator's own kept.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -19,6 +20,21 @@ pub struct TableOptions {
     pub ordered: bool,
     /// For how long it keeps earlier values by event time, in place of what its component says, in milliseconds.
     pub versioned_span_ms: Option<u64>,
+}
+
+/// How lookups that travel to another host are gathered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gathering {
+    /// The most keys of one, at least 1.
+    pub max_batch: u16,
+    /// How long one that is not full waits for more keys.
+    pub linger: Duration,
+}
+
+impl Gathering {
+    fn of(used: &Use, cluster: &Cluster) -> Self {
+        Self { max_batch: used.max_batch.unwrap_or(cluster.max_batch), linger: used.linger.unwrap_or(cluster.linger).0 }
+    }
 }
 
 /// A table that an operator uses, as the manifest says; whether there is such a table is for its owner's component to say.
@@ -36,6 +52,8 @@ pub struct UseNode {
     pub update: bool,
     /// Whether it may send records to the function that owns the table.
     pub send: bool,
+    /// How its lookups are gathered, as far as they travel.
+    pub gathering: Gathering,
 }
 
 /// A table of an operator's own.
@@ -74,6 +92,8 @@ pub struct PlannedUse {
     pub versioned: bool,
     /// Whether records may wait until its owner has come to a time.
     pub waiting: Waiting,
+    /// How its lookups are gathered, as far as they travel.
+    pub gathering: Gathering,
 }
 
 impl PlannedUse {
@@ -101,10 +121,11 @@ pub(super) fn table_options(
     operator.tables.iter().map(|(table, kept)| (table.clone(), options(kept))).collect()
 }
 
-/// What the manifest says of the tables that `operator`, which is called `name`, uses. Sorted by name.
+/// What the manifest says of the tables that `operator`, which is called `name`, uses in a job of the hosts of `cluster`. Sorted by name.
 pub(super) fn use_nodes(
     name: &str,
     operator: &Operator,
+    cluster: &Cluster,
     names: &Names<'_>,
     findings: &mut Vec<Finding>,
 ) -> Vec<UseNode> {
@@ -124,6 +145,7 @@ pub(super) fn use_nodes(
                 read: used.read,
                 update: used.update,
                 send: used.send,
+                gathering: Gathering::of(used, cluster),
             }),
             Err(finding) => findings.push(finding),
         }
@@ -202,6 +224,7 @@ pub(super) fn planned_uses(
             ordered: of_owner[table].ordered,
             versioned: of_owner[table].versioned_span_ms.is_some(),
             waiting: flows.waiting(graph, operator, used.owner),
+            gathering: used.gathering,
         })
     };
     graph.operators[operator.0].uses.iter().filter_map(planned).collect()

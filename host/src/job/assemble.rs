@@ -22,7 +22,6 @@ use super::wire::{Neighbours, SinkMailbox, Wiring};
 use super::workers::Workers;
 use super::write::SinkSetup;
 use super::{Ended, JobError, Meters, Outcome};
-use crate::cluster::HostId;
 use crate::cluster::protocol::Reach;
 use crate::connector::{Sink, sink_from, source_from};
 use crate::disk::RealDisk;
@@ -30,7 +29,7 @@ use crate::epoch::JobId;
 use crate::epoch::entry::Entry;
 use crate::graph::{Declared, Graph, Plan, StateIdentity};
 use crate::lookup::Directory;
-use crate::manifest::{self, Loaded, Manifest};
+use crate::manifest::{Loaded, Manifest};
 use crate::plugin::callable::Callable;
 use crate::plugin::engine::{Engine, Function};
 use crate::state::versions::VERSIONED;
@@ -390,6 +389,8 @@ fn open_sources(
         let positions = SplitPosition::read_all(&recorded).map_err(|error| {
             JobError::Input(format!("source `{}`: its position in the log cannot be read: {error}", node.name))
         })?;
+        let (own, reader) = (wiring.own().0, node.clone());
+        let share: Share = Box::new(move |number, name| reader.split_host(number, name) == own);
         sources.push(Arc::new(SourceSetup {
             name: node.name.clone(),
             source,
@@ -398,22 +399,10 @@ fn open_sources(
             meters,
             positions: positions.into(),
             yields: plan.yielding[index],
-            share: share(&loaded.manifest, &node.name, wiring.own()),
+            share,
         }));
     }
     Ok(sources)
-}
-
-/// Which splits of a source this host reads.
-fn share(manifest: &Manifest, source: &str, own: HostId) -> Share {
-    let hosts = manifest.cluster.as_ref().map_or(1, |cluster| cluster.hosts.len());
-    match &manifest.sources[source] {
-        _ if hosts <= 1 => Share::All,
-        manifest::Source::Nexmark(_) => Share::Turns { first: own.index(), hosts },
-        manifest::Source::File(_) => Share::Named { own: u64::from(own.0), hosts: hosts as u64 },
-        manifest::Source::Stdin(_) if own == HostId(0) => Share::All,
-        manifest::Source::Stdin(_) => Share::None,
-    }
 }
 
 fn start_sources(

@@ -1,7 +1,7 @@
 //! One of several hosts: it carries out what the epoch protocol decides, and tells it what came of it.
 //!
 //! The protocol (`cluster::protocol`) decides, the link (`cluster::link`) carries, and an attempt that runs here is the same tasks, sources, sinks and state as those of a job on one host. What
-//! happens is taken in turn by one loop, [`Host::run`]; nothing else changes what runs.
+//! happens is taken in turn by one loop, [`Process::run`]; nothing else changes what runs.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
@@ -29,7 +29,7 @@ use crate::disk::RealDisk;
 use crate::epoch::standing::Decision;
 use crate::epoch::{Attempt, Epoch};
 use crate::graph::Graph;
-use crate::manifest::Loaded;
+use crate::manifest::{Host, Loaded, Tls};
 use crate::state::{Hush, Pressure, StateError, Undecided};
 use crate::task::Post;
 use crate::task::remote::{Addressee, Inbound, Lookups, Remote};
@@ -135,7 +135,7 @@ struct Closed {
 }
 
 /// One of several hosts, while its process runs.
-struct Host<'a> {
+struct Process<'a> {
     parts: &'a Parts<'a>,
     settings: &'a LinkSettings,
     node: Node,
@@ -164,21 +164,17 @@ struct Host<'a> {
 /// How this host finds the others, and what they must agree on.
 fn link_settings(parts: &Parts<'_>, host: &str) -> Result<LinkSettings, JobError> {
     let loaded = parts.loaded;
-    let absent = || JobError::Plan(format!("the manifest's `cluster` has no host `{host}`"));
-    let cluster = loaded.manifest.cluster.as_ref().ok_or_else(absent)?;
-    let names = cluster.names();
-    let own = names.iter().position(|name| *name == host).ok_or_else(absent)?;
-    let address = |name: &&str| HostAddress { name: (*name).to_owned(), address: cluster.hosts[*name].address.clone() };
-    let path = |path: &str| loaded.resolve(&path.replace("{host}", host));
-    let security = cluster.tls.as_ref().map_or(Security::Plain, |tls| Security::Tls {
-        ca: path(&tls.ca),
-        certificate: path(&tls.certificate),
-        key: path(&tls.key),
+    let own = parts.plan.hosts.chosen(Some(host)).map_err(JobError::Plan)?;
+    let cluster = loaded.manifest.cluster.as_ref().expect("a manifest without it has no host of any name");
+    let address = |(name, host): (&String, &Host)| HostAddress { name: name.clone(), address: host.address.clone() };
+    let security = cluster.tls.as_ref().map_or(Security::Plain, |tls| {
+        let Tls { ca, certificate, key } = tls.of_host(host);
+        Security::Tls { ca: loaded.resolve(&ca), certificate: loaded.resolve(&certificate), key: loaded.resolve(&key) }
     });
     let components = parts.graph.operators.iter().map(|node| (node.name.clone(), parts.functions[&node.name].digest));
     Ok(LinkSettings {
-        hosts: names.iter().map(address).collect(),
-        own: HostId(own as u16),
+        hosts: cluster.hosts.iter().map(address).collect(),
+        own: HostId(own),
         identity: Identity {
             wasmill: env!("CARGO_PKG_VERSION").to_owned(),
             job: loaded.manifest.job.name.clone(),
@@ -208,25 +204,26 @@ pub(super) async fn run(
     let undecided = parts.look_at_state()?;
     let names: Vec<String> = settings.hosts.iter().map(|host| host.name.clone()).collect();
     let hosts = names.len() as u16;
-    let (seat, node) = if own == HostId(0) {
+    let leader = HostId(parts.plan.hosts.leader());
+    let (seat, node) = if own == leader {
         let directory = LeaderDirectory {
             disk: Arc::new(RealDisk),
             path: undecided.directory().to_owned(),
             job: undecided.job(),
             committed: undecided.standing().committed.epoch,
         };
-        let mut seat = StaticList::leader(names, directory).map_err(StateError::from)?;
+        let mut seat = StaticList::leader(names, leader, directory).map_err(StateError::from)?;
         let record = seat.record().map_err(StateError::from)?;
         let interval = loaded.manifest.checkpoint.interval.0;
         let rule = Settings { interval, ..Settings::default() };
         (Some(seat), Node::leader(own, hosts, rule, record))
     } else {
-        (None, Node::member(own, HostId(0), hosts))
+        (None, Node::member(own, leader, hosts))
     };
     let (ears, heard) = mpsc::unbounded_channel();
     let link = link::Running::start(settings.clone(), listener, Arc::new(Ears(ears))).map_err(JobError::Link)?;
     tracing::info!(job = %loaded.manifest.job.name, host = %settings.hosts[own.index()].name, "connecting to the other hosts");
-    let host = Host {
+    let mut process = Process {
         parts: &parts,
         settings: &settings,
         node,
@@ -247,14 +244,13 @@ pub(super) async fn run(
         serve,
         reached,
     };
-    let mut host = host;
-    host.serve_status()?;
-    let result = host.run().await;
+    process.serve_status()?;
+    let result = process.run().await;
     link.stop(FAREWELL);
     result
 }
 
-impl Host<'_> {
+impl Process<'_> {
     async fn run(mut self) -> Result<Ended, JobError> {
         let mut look = tokio::time::interval(LOOK_EVERY_CLOSED);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -653,7 +649,7 @@ impl Host<'_> {
         let names = |hosts: &[HostId]| hosts.iter().map(|&host| name(host)).collect();
         *self.parts.meters.cluster.lock() = Some(ClusterStatus {
             host: name(self.settings.own),
-            leader: name(HostId(0)),
+            leader: name(HostId(self.parts.plan.hosts.leader())),
             attempt: status.attempt,
             stage: status.stage.name(),
             waiting_for: names(&status.waiting_for),

@@ -14,7 +14,6 @@ use serde::{Deserialize, Serialize};
 use super::{JobError, Meters, SourceMeters};
 use crate::connector::{BadRecord, ReadOutcome, Source, SplitReader};
 use crate::epoch::entry::Position;
-use crate::key::KeyHash;
 use crate::record::{BatchSize, NO_TIME};
 use crate::task::flow::Flow;
 use crate::task::refuse::{Refusals, Refused};
@@ -44,30 +43,8 @@ pub(super) struct SourceSetup {
     pub(super) share: Share,
 }
 
-/// Which splits of a source one host reads.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) enum Share {
-    /// All of them: it is the only one.
-    #[default]
-    All,
-    /// None of them.
-    None,
-    /// Every `hosts`-th, counted from number `first`.
-    Turns { first: usize, hosts: usize },
-    /// Those whose name's hash falls to number `own` of `hosts`: new ones need no agreement.
-    Named { own: u64, hosts: u64 },
-}
-
-impl Share {
-    fn has(self, index: usize, name: &str) -> bool {
-        match self {
-            Self::All => true,
-            Self::None => false,
-            Self::Turns { first, hosts } => index % hosts == first,
-            Self::Named { own, hosts } => KeyHash::of(name.as_bytes()).0 % hosts == own,
-        }
-    }
-}
+/// Whether a split of a source is read on this host, by its number and its name.
+pub(super) type Share = Box<dyn Fn(usize, &str) -> bool + Send + Sync>;
 
 /// Where a split stands, as the log records it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -167,7 +144,7 @@ impl Splits {
         *source.meters.bytes_total.lock() = source.source.total_bytes();
         let mut queue = self.queue.lock();
         let is_own = |(index, name): &(usize, String)| {
-            source.share.has(*index, name) || source.positions.lock().contains_key(name)
+            (source.share)(*index, name) || source.positions.lock().contains_key(name)
         };
         for (_, name) in names.into_iter().enumerate().filter(is_own) {
             if queue.known.insert((source.name.clone(), name.clone())) {
@@ -444,7 +421,7 @@ mod tests {
                 meters: Arc::default(),
                 positions: Mutex::default(),
                 yields,
-                share: Share::All,
+                share: Box::new(|_, _| true),
             })
         };
         let sources = vec![source("awaited", false), source("waiting", true)];

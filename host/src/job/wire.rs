@@ -1,7 +1,6 @@
 //! The wiring: a mailbox for each task and sink, and the routers that send to them.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc;
@@ -150,14 +149,6 @@ impl<'a> Wiring<'a> {
         tasks.map(|(mailbox, task)| (mailbox.clone(), Arc::clone(&names[task.operator.0]))).collect()
     }
 
-    /// The tasks of an operator that are this host's, as places in the plan's tasks.
-    fn here(&self, operator: &OperatorPlan) -> Range<usize> {
-        let is_before = |task: &usize| self.plan.tasks[*task].host < self.neighbours.own.0;
-        let is_here = |task: &usize| self.plan.tasks[*task].host == self.neighbours.own.0;
-        let start = operator.tasks.start + operator.tasks.clone().take_while(is_before).count();
-        start..start + (start..operator.tasks.end).take_while(is_here).count()
-    }
-
     /// The sinks by name.
     pub(super) fn sinks(&self) -> BTreeMap<String, SinkHandle> {
         self.graph.sinks.iter().zip(&self.sinks).map(|(node, sink)| (node.name.clone(), sink.clone())).collect()
@@ -223,7 +214,7 @@ impl<'a> Wiring<'a> {
     /// Where the tables of all tasks are found.
     fn directory(&self, tables: &[Option<Arc<TaskTables>>], store: &StateStore) -> Directory {
         let of_operator = |(index, (node, plan)): (usize, (&OperatorNode, &OperatorPlan))| {
-            let here = self.here(plan);
+            let here = plan.tasks_on(self.neighbours.own.0);
             let owner = |&task: &u16| {
                 let place = plan.tasks.start + usize::from(task);
                 if here.contains(&place) {
@@ -361,32 +352,28 @@ impl<'a> Wiring<'a> {
     }
 
     fn destination(&self, operator: OperatorIndex, routing: Routing, from: From) -> Destination {
-        let tasks: Arc<[Mailbox]> = self.mailboxes[self.here(&self.plan.operators[operator.0])].into();
+        let own = self.neighbours.own.0;
         match (routing, from) {
             // Records of one key stay in order also where no table asks for it.
             (Routing::Hash, _) | (Routing::Forward, From::Source { has_key: true }) => self.by_key(operator),
-            _ if tasks.is_empty() => self.by_key(operator),
             (Routing::Forward, From::Source { has_key: false }) => {
+                let tasks = self.mailboxes[self.plan.operators[operator.0].forward_tasks(own)].into();
                 Destination::Spread { tasks, sent: Arc::new(AtomicUsize::new(0)) }
             }
-            (Routing::Forward, From::Task(task)) => Destination::Task(tasks[task % tasks.len()].clone()),
+            (Routing::Forward, From::Task(task)) => {
+                Destination::Task(self.mailboxes[self.plan.forward(operator, own, task).0].clone())
+            }
         }
     }
 
-    /// To the tasks of an operator by the records' keys: where it is not keyed, to those of this host.
+    /// To the tasks of an operator by the records' keys: where it is not keyed, to those that get what comes from this host.
     fn by_key(&self, operator: OperatorIndex) -> Destination {
-        let plan = &self.plan.operators[operator.0];
-        let here = self.here(plan);
-        // An operator without keys may be bound to one host all the same.
-        if plan.is_keyed || here.is_empty() {
-            return Destination::Partitioned {
-                tasks: self.mailboxes[plan.tasks.clone()].into(),
-                owners: plan.owners().into(),
-            };
-        }
-        let partitions = plan.owners().len();
-        let owners = (0..partitions).map(|partition| (partition * here.len() / partitions) as u16).collect();
-        Destination::Partitioned { tasks: self.mailboxes[here].into(), owners }
+        let (plan, own) = (&self.plan.operators[operator.0], self.neighbours.own.0);
+        let (tasks, owners) = match plan.is_keyed {
+            true => (plan.tasks.clone(), plan.owners().into()),
+            false => (plan.forward_tasks(own), plan.forward_owners(own).into()),
+        };
+        Destination::Partitioned { tasks: self.mailboxes[tasks].into(), owners }
     }
 }
 

@@ -6,64 +6,97 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::HumanDuration;
+use super::{ByteSize, HumanDuration};
 
-/// The hosts that run the job together, each by `wasmill run JOB.TOML --host NAME`.
+/// The hosts that run the job together. Each is started with the same manifest and its own name. Without this table the job runs on one host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Cluster {
-    /// The hosts, by name.
+    /// The hosts, by name. Partitions are shared out in the order of the names.
+    #[schemars(example = serde_json::json!({ "a": { "address": "10.0.0.1:7101" }, "b": { "address": "10.0.0.2:7101" } }))]
     pub hosts: BTreeMap<String, Host>,
-    /// The host that decides when epochs are sealed and which count. Default: the first by name.
-    #[serde(default)]
-    #[schemars(example = &"a")]
+    /// The host that decides which epochs count, reads standard input and runs serializable operators. Default: the first by name.
+    #[schemars(example = &"b")]
     pub leader: Option<String>,
-    /// After how long without a word a host is lost: the others go back to the last committed epoch and wait for it.
-    #[serde(default = "default_lost_after")]
-    #[schemars(example = &"5s")]
+    /// After how long without a word a host is lost. The others then stop, wait for it, and go on from the last committed epoch.
+    #[schemars(example = &"2s")]
     pub lost_after: HumanDuration,
-    /// Whether hosts may talk to each other without TLS over addresses that are not loopback.
-    #[serde(default)]
+    /// Says that hosts may talk unencrypted and believe whoever connects. Without it, an address that is not of this machine alone needs `[cluster.tls]`.
     #[schemars(example = true)]
     pub insecure: bool,
-    /// Certificates, by which hosts know each other.
-    #[serde(default)]
+    /// The most keys of one lookup that travels to another host. It is the default for all `uses`.
+    #[schemars(example = 4096, range(min = 1, max = 16384))]
+    pub max_batch: u16,
+    /// How long a lookup that is not full waits for more keys before it travels. It is the default for all `uses`.
+    #[schemars(example = &"1ms")]
+    pub linger: HumanDuration,
+    /// How much memory a host may use for answers of others that lookups with `bounded` may be given again.
+    #[schemars(example = &"256MiB")]
+    pub cache: ByteSize,
+    /// How hosts make sure of each other.
     pub tls: Option<Tls>,
 }
 
-/// One of the hosts.
+impl Default for Cluster {
+    fn default() -> Self {
+        Self {
+            hosts: BTreeMap::new(),
+            leader: None,
+            lost_after: HumanDuration(Duration::from_secs(2)),
+            insecure: false,
+            max_batch: 1024,
+            linger: HumanDuration(Duration::from_micros(100)),
+            cache: ByteSize(64 << 20),
+            tls: None,
+        }
+    }
+}
+
+/// A host of the job. Its state lies in the directory of its name in `job.state`, its output in that in the `path` of each files sink: hosts may share a disk.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Host {
-    /// Where it listens for the others, and they reach it: `HOST:PORT`.
-    #[schemars(example = &"10.0.0.2:7101")]
+    /// Where it listens and the others connect to: an IP address or a name, and a port.
+    #[schemars(example = &"10.0.0.1:7101")]
     pub address: String,
 }
 
-/// Certificates, in PEM. `{host}` in a path stands for the host's name.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+/// Mutual TLS: every host shows a certificate that bears its name as a DNS name and is signed by the CA. In each path, `{host}` stands for the host's name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Tls {
-    /// The certificate of who has signed the hosts' certificates.
-    #[schemars(example = &"tls/ca.pem")]
+    /// The certificate of the CA, in PEM, relative to the manifest.
+    #[schemars(example = &"ca.pem")]
     pub ca: String,
-    /// The host's certificate, whose DNS name is the host's name.
-    #[schemars(example = &"tls/{host}.pem")]
+    /// The host's certificate, in PEM, with those between it and the CA's. It must do for servers and for clients.
+    #[schemars(example = &"{host}.pem")]
     pub certificate: String,
-    /// Its private key.
-    #[schemars(example = &"tls/{host}.key")]
+    /// The certificate's private key, in PEM.
+    #[schemars(example = &"{host}.key")]
     pub key: String,
 }
 
-fn default_lost_after() -> HumanDuration {
-    HumanDuration(Duration::from_secs(2))
+impl Tls {
+    /// The same with `host` in the place of `{host}`.
+    #[must_use]
+    pub fn of_host(&self, host: &str) -> Self {
+        let [ca, certificate, key] = [&self.ca, &self.certificate, &self.key].map(|path| path.replace("{host}", host));
+        Self { ca, certificate, key }
+    }
 }
 
-impl Cluster {
-    /// The names of the hosts, the leader first, the others in the order of their names.
-    pub fn names(&self) -> Vec<&str> {
-        let leader = self.leader.as_deref().or_else(|| self.hosts.keys().next().map(String::as_str));
-        let others = self.hosts.keys().map(String::as_str).filter(|name| Some(*name) != leader);
-        leader.into_iter().chain(others).collect()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_of_tls_bear_the_name_of_the_host() {
+        let tls = Tls {
+            ca: "tls/ca.pem".to_owned(),
+            certificate: "tls/{host}.pem".to_owned(),
+            key: "/{host}/{host}.key".to_owned(),
+        };
+        let of_a = tls.of_host("a");
+        assert_eq!([&*of_a.ca, &*of_a.certificate, &*of_a.key], ["tls/ca.pem", "tls/a.pem", "/a/a.key"]);
     }
 }

@@ -52,7 +52,7 @@ pub struct Manifest {
     /// Where the running job can be asked for what is in its tables.
     #[serde(default)]
     pub admin: Admin,
-    /// The hosts that run the job together. Without it, one does.
+    /// The hosts that run the job together. Without it the job runs on one host.
     #[serde(default)]
     pub cluster: Option<Cluster>,
     /// Where records come from, by name.
@@ -79,7 +79,7 @@ pub struct Job {
     #[serde(default = "default_partitions")]
     #[schemars(example = 256, range(min = 1))]
     pub partitions: u16,
-    /// Worker threads. Default: one a core.
+    /// Worker threads; with several hosts those of each, and then required, so that all hosts have the same plan. Default: one a core.
     #[serde(default)]
     #[schemars(example = 2, range(min = 1))]
     pub workers: Option<u16>,

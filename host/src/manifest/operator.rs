@@ -34,10 +34,14 @@ pub struct Operator {
     #[serde(default)]
     #[schemars(with = "BTreeMap<String, serde_json::Value>", example = serde_json::json!({ "rate": 0.92 }))]
     pub config: toml::Table,
-    /// Parallel instances. Default: one a worker, at most one a partition.
+    /// Parallel instances; with several hosts those on each. Default: one a worker, at most one a partition.
     #[serde(default)]
     #[schemars(example = 4, range(min = 1))]
     pub parallelism: Option<u16>,
+    /// Another operator whose tasks own the same partitions: equal keys of both are then on one host and one worker, and lookups of a record's own key never travel. Both must keep tables or set a `key`.
+    #[serde(default)]
+    #[schemars(example = &"customers")]
+    pub colocated_with: Option<String>,
     /// The most records of one call.
     #[serde(default = "default_batch")]
     #[schemars(example = 256, range(min = 1))]
@@ -133,6 +137,14 @@ pub struct Use {
     #[serde(default)]
     #[schemars(example = true)]
     pub send: bool,
+    /// The most keys of one lookup that travels to another host. Default: `cluster.max-batch`.
+    #[serde(default)]
+    #[schemars(example = 4096, range(min = 1, max = 16384))]
+    pub max_batch: Option<u16>,
+    /// How long a lookup that is not full waits for more keys before it travels. Default: `cluster.linger`.
+    #[serde(default)]
+    #[schemars(example = &"1ms")]
+    pub linger: Option<HumanDuration>,
 }
 
 /// What a function may use.

@@ -50,7 +50,7 @@ const INTRODUCTION: &str = "\
 A job is described by one TOML file. `wasmill check job.toml` says what is wrong in it, with line and column;
 `wasmill schema` prints its JSON Schema for editors. Fields that are not listed here are refused.
 
-- **Names** of jobs, sources, operators and sinks have letters, digits, `-` and `_`, at most 64 of them. A name is used
+- **Names** of jobs, sources, operators, sinks and hosts have letters, digits, `-` and `_`, at most 64 of them. A name is used
   once among all sources, operators and sinks of a job.
 - **Paths** are relative to the manifest's directory, also those given by `--set`.
 - **Spans of time** are written with their unit: `\"500ms\"`, `\"1s\"`, `\"2m 30s\"`.
@@ -70,6 +70,10 @@ pub fn reference() -> String {
     table(&mut page, &mut choices, "`[job]`", &root["job"]);
     table(&mut page, &mut choices, "`[checkpoint]`", &root["checkpoint"]);
     table(&mut page, &mut choices, "`[admin]`", &root["admin"]);
+    table(&mut page, &mut choices, "`[cluster]`", &root["cluster"]);
+    let parts = &resolved(&root["cluster"])["properties"];
+    table(&mut page, &mut choices, "`[cluster.hosts.NAME]`", &parts["hosts"]["additionalProperties"]);
+    table(&mut page, &mut choices, "`[cluster.tls]`", &parts["tls"]);
     kinds(&mut page, &mut choices, "sources", &root["sources"]);
     let operator = &root["operators"]["additionalProperties"];
     table(&mut page, &mut choices, "`[operators.NAME]`", operator);

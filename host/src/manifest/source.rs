@@ -27,6 +27,15 @@ impl Source {
         }
     }
 
+    /// The hosts that read it, if the manifest says so.
+    pub fn hosts(&self) -> Option<&[String]> {
+        match self {
+            Self::File(source) => source.hosts.as_deref(),
+            Self::Stdin(_) => None,
+            Self::Nexmark(source) => source.hosts.as_deref(),
+        }
+    }
+
     /// What becomes of records that cannot be read, and the sink for them. Generated events can always be read.
     pub fn on_error(&self) -> (OnError, Option<&str>) {
         match self {
@@ -75,6 +84,10 @@ pub struct FileSource {
     #[serde(default = "default_record_max")]
     #[schemars(example = &"1MiB")]
     pub record_max: ByteSize,
+    /// The hosts that read it, by name; each file is read by one of them, which its name decides. Every one of them must see all the files. Default: all hosts.
+    #[serde(default)]
+    #[schemars(example = ["a"])]
+    pub hosts: Option<Vec<String>>,
     /// What becomes of a record that cannot be read.
     #[serde(default)]
     #[schemars(example = &"dead-letter")]
@@ -85,7 +98,7 @@ pub struct FileSource {
     pub dead_letter: Option<String>,
 }
 
-/// Standard input. What was read before a crash cannot be read again.
+/// Standard input; of several hosts, that of the leader. What was read before a crash cannot be read again.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct StdinSource {
@@ -149,6 +162,10 @@ pub struct NexmarkSource {
     #[serde(default)]
     #[schemars(example = &"/auction")]
     pub key: Option<String>,
+    /// The hosts that make the events, by name; its splits are dealt out to them in turn. Default: all hosts.
+    #[serde(default)]
+    #[schemars(example = ["a", "b"])]
+    pub hosts: Option<Vec<String>>,
     /// Events a second over all splits; without it as fast as the job takes them.
     #[serde(default)]
     #[schemars(example = 10_000, range(min = 1))]

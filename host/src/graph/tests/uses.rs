@@ -168,6 +168,7 @@ fn a_plan_says_where_used_tables_are() {
         versioned: false,
         // It sends to `parse`, so how far that has come depends on it.
         waiting: Waiting::Circular,
+        gathering: Gathering { max_batch: 1024, linger: std::time::Duration::from_micros(100) },
     };
     assert_eq!(closed.operators[1].uses, std::slice::from_ref(&known));
     let own = PlannedUse { name: "own".to_owned(), table: 0, read: false, update: true, send: false, ..known.clone() };

@@ -27,7 +27,7 @@ use crate::graph::{Graph, Plan};
 use crate::job::clock::EventClock;
 use crate::job::commit::{Order, Report, commit};
 use crate::job::coordinate::{CARRIED_BYTES_MAX, Coordinator, Events, SealRule};
-use crate::job::read::{Share, SourceSetup, SplitPosition, Splits};
+use crate::job::read::{SourceSetup, SplitPosition, Splits};
 use crate::job::stop::Stop;
 use crate::job::wire::{Neighbours, Wiring};
 use crate::job::write::SinkSetup;
@@ -386,7 +386,7 @@ fn sources(
             meters,
             positions,
             yields,
-            share: Share::All,
+            share: Box::new(|_, _| true),
         }));
     }
     Ok(sources)
