@@ -114,9 +114,31 @@ impl Values {
         }
     }
 
+    /// The bytes of all values.
+    pub fn byte_len(&self) -> usize {
+        self.items.bytes().len()
+    }
+
     /// The same for all keys.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Found<'_>> {
         (0..self.len()).map(|index| self.get(index))
+    }
+}
+
+impl<'a> FromIterator<Found<'a>> for Values {
+    fn from_iter<I: IntoIterator<Item = Found<'a>>>(found: I) -> Self {
+        let mut values = Self::default();
+        for found in found {
+            let (value, state): (&[u8], State) = match found {
+                Found::Absent => (&[], State::Absent),
+                Found::Present(value) => (value, State::Present),
+                Found::AskAgain => (&[], State::AskAgain),
+                Found::TooLarge => (&[], State::TooLarge),
+            };
+            values.items.push(value);
+            values.states.push(state);
+        }
+        values
     }
 }
 
