@@ -282,14 +282,18 @@ fn a_host_with_another_manifest_is_not_accepted_and_told_why() {
     let (job, _) = transfers(1_000, OPENING, 500, OVERDRAFT);
     let mut cluster = Cluster::new(job, 2);
     cluster.start("a");
+    cluster.wait_for_status("a", |status| status["cluster"]["stage"] == "gathering");
     let manifest = std::fs::read_to_string(cluster.job.path("job.toml")).unwrap();
     cluster.job.write("job.toml", manifest.replace("interval = \"50ms\"", "interval = \"60ms\""));
     cluster.start("b");
-    std::thread::sleep(Duration::from_millis(500));
-    for (host, running) in std::mem::take(&mut cluster.running) {
-        running.signal(Signal::TERM);
-        let told = running.wait().stderr;
-        assert!(told.contains("manifest"), "host {host} says: {told}");
+    for (host, other) in [("a", "b"), ("b", "a")] {
+        cluster.wait_for_status(host, |status| {
+            status["cluster"]["refused"].as_object().is_some_and(|refused| {
+                refused.iter().any(|(name, why)| {
+                    [other, "unknown"].contains(&&**name) && why.as_str().unwrap().contains("manifest")
+                })
+            })
+        });
     }
 }
 

@@ -104,6 +104,9 @@ pub(super) fn run(arguments: &StateArgs) -> Result<(), Failure> {
         Query::Get { job, table, key, moment, json } => get(&State::open(job)?, table, key, moment.consistency, *json),
         Query::Scan { job, table, moment, prefix, from, limit, json } => {
             let state = State::open(job)?;
+            if holds_nothing(&state, job, table)? {
+                return print_entries(Vec::new(), *json);
+            }
             let table = table_name(&state, table)?;
             let from = from.as_deref().map(str::as_bytes);
             print_entries(state.scan(&table, prefix.as_bytes(), from, *limit, moment.consistency)?, *json)
@@ -135,6 +138,13 @@ fn tables(state: &State, consistency: Consistency, as_json: bool) -> Result<(), 
 /// As of when something was read, for people.
 fn as_of(epoch: Option<Epoch>) -> String {
     epoch.map_or_else(|| "at present".to_owned(), |epoch| format!("as of epoch {epoch}"))
+}
+
+/// Whether one of several hosts is asked, and nothing of the table has come to it yet.
+fn holds_nothing(state: &State, job: &HostArgs, table: &str) -> Result<bool, Failure> {
+    let operator = table.split(['/', '.']).next().unwrap_or_default();
+    let is_of_operator = |name: &String| name.split('/').next() == Some(operator);
+    Ok(job.has_operator_on_a_host(operator)? && !state.names()?.iter().any(is_of_operator))
 }
 
 /// The table's full name: an operator alone stands for its only table.

@@ -3,7 +3,7 @@
 //! The protocol (`cluster::protocol`) decides, the link (`cluster::link`) carries, and an attempt that runs here is the same tasks, sources, sinks and state as those of a job on one host. What
 //! happens is taken in turn by one loop, [`Process::run`]; nothing else changes what runs.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,6 +22,7 @@ use crate::cluster::HostId;
 use crate::cluster::link::{
     self, HEARTBEAT, HostAddress, Identity, Link, LinkSettings, Listen, PeerEvent, PeerStatus, Security,
 };
+use crate::cluster::lookups::{self, LinkPeers, LookupFigures, LookupMeters, Lookups, LookupsSettings};
 use crate::cluster::membership::{LeaderDirectory, Membership, StaticList};
 use crate::cluster::protocol::{Action, EndReason, Event, Message, Node, Outcome, Report, Settings, Stage, Status};
 use crate::connector::ConnectorError;
@@ -32,7 +33,7 @@ use crate::graph::Graph;
 use crate::manifest::{Host, Loaded, Tls};
 use crate::state::{Hush, Pressure, StateError, Undecided};
 use crate::task::Post;
-use crate::task::remote::{Addressee, Inbound, Lookups, Remote};
+use crate::task::remote::{Addressee, Inbound, Served};
 
 /// How often the loop looks around while an epoch is being sealed.
 const LOOK_EVERY_CLOSED: Duration = Duration::from_millis(1);
@@ -67,6 +68,22 @@ pub struct ClusterStatus {
     pub slow: Vec<(String, f64)>,
     /// The connections to the other hosts.
     pub peers: Vec<PeerStatus>,
+    /// Why a host was not accepted last, by host.
+    pub refused: BTreeMap<String, String>,
+    /// Lookups of what other hosts own.
+    pub lookups: Vec<RemoteLookups>,
+}
+
+/// The lookups of a table at another host.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RemoteLookups {
+    /// The host.
+    pub host: String,
+    /// The table, `operator.table`.
+    pub table: String,
+    /// What is counted of them.
+    #[serde(flatten)]
+    pub figures: LookupFigures,
 }
 
 /// What is heard from outside the process.
@@ -114,6 +131,8 @@ enum Place {
 struct Here {
     attempt: Attempt,
     running: Running,
+    /// Lookups of what other hosts own.
+    lookups: lookups::Running,
     /// Since when admission is closed for an epoch, and how long it took until nothing was in flight here.
     closed: Option<Closed>,
     /// What has been collected and is to be appended.
@@ -155,6 +174,9 @@ struct Process<'a> {
     last_told: Instant,
     told_waiting: Option<(Stage, Vec<HostId>)>,
     noted_status: Instant,
+    refused: BTreeMap<String, String>,
+    lookup_meters: Arc<LookupMeters>,
+    cache_bytes_max: usize,
     /// Answers others while no attempt runs here.
     serving: Option<Serving>,
     serve: Option<Serve>,
@@ -240,6 +262,9 @@ pub(super) async fn run(
         last_told: Instant::now(),
         told_waiting: None,
         noted_status: Instant::now(),
+        refused: BTreeMap::new(),
+        lookup_meters: Arc::default(),
+        cache_bytes_max: loaded.manifest.cluster.as_ref().map_or(0, |cluster| cluster.cache.0 as usize),
         serving: None,
         serve,
         reached,
@@ -364,7 +389,9 @@ impl Process<'_> {
     fn note_peer(&mut self, event: PeerEvent) {
         match event {
             PeerEvent::Up { peer } => {
-                tracing::info!(host = self.name(peer), "connected");
+                let host = self.name(peer).to_owned();
+                tracing::info!(host, "connected");
+                self.refused.remove(&host);
                 self.events.push_back(Event::Connected(peer));
             }
             PeerEvent::Lost { peer, reason } => {
@@ -372,8 +399,9 @@ impl Process<'_> {
                 self.events.push_back(Event::Lost(peer));
             }
             PeerEvent::Refused { peer, reason } => {
-                let host = peer.map_or("unknown", |peer| self.name(peer));
+                let host = peer.map_or("unknown", |peer| self.name(peer)).to_owned();
                 tracing::warn!(host, "not accepted: {reason}");
+                self.refused.insert(host, reason);
             }
             PeerEvent::Broken { reason } => self.fail(JobError::Lost(format!("the thread of connections ({reason})"))),
         }
@@ -553,7 +581,15 @@ impl Process<'_> {
         self.serving = None;
         let opened = undecided.open(attempt, decision)?;
         self.parts.check_identity(&opened)?;
-        let neighbours = |failed: &mpsc::UnboundedSender<JobError>| self.neighbours(attempt, failed);
+        let lookups = lookups::Running::start(LookupsSettings {
+            peers: Arc::new(LinkPeers { link: self.link.clone(), attempt }),
+            cache_bytes_max: self.cache_bytes_max,
+            epoch: decision.epoch + 1,
+            meters: Arc::clone(&self.lookup_meters),
+        });
+        let lookups = lookups.map_err(|error| JobError::Lost(format!("the thread of lookups ({error})")))?;
+        let handle = lookups.lookups().clone();
+        let neighbours = |failed: &mpsc::UnboundedSender<JobError>| self.neighbours(attempt, handle, failed);
         // Whoever could ask for a stop asks this loop.
         let nobody = |flow| Stop::new(oneshot::channel().1, Duration::MAX, flow);
         let running = self.parts.start(opened, neighbours, nobody, self.serve.as_ref()).await?;
@@ -562,12 +598,13 @@ impl Process<'_> {
             flow.hasten();
         }
         let inbound = Inbound::new(flow, self.addressees(&running));
-        let lookups = Lookups(Arc::clone(&running.directory));
-        self.link.begin(attempt, Arc::new(inbound), Arc::new(lookups));
+        let served = Served(Arc::clone(&running.directory));
+        self.link.begin(attempt, Arc::new(inbound), Arc::new(served));
         let reach = running.reach.clone();
         self.place = Place::Running(Box::new(Here {
             attempt,
             running,
+            lookups,
             closed: None,
             sealed: None,
             told: Report::default(),
@@ -580,7 +617,7 @@ impl Process<'_> {
     }
 
     /// The other hosts, as the tasks of this one reach them in an attempt.
-    fn neighbours(&self, attempt: Attempt, failed: &mpsc::UnboundedSender<JobError>) -> Neighbours {
+    fn neighbours(&self, attempt: Attempt, lookups: Lookups, failed: &mpsc::UnboundedSender<JobError>) -> Neighbours {
         let post = |host: HostId| {
             let failed = failed.clone();
             let tell = move |error| {
@@ -592,7 +629,7 @@ impl Process<'_> {
         let own = self.settings.own;
         let hosts = (0..self.settings.hosts.len() as u16).map(HostId);
         let posts = hosts.map(|host| (host != own).then(|| post(host))).collect();
-        Neighbours { own, posts, remote: Some(Remote::new(self.link.clone(), attempt)) }
+        Neighbours { own, posts, lookups: Some(lookups) }
     }
 
     /// All tasks of the job, as far as what comes for them is checked.
@@ -642,6 +679,13 @@ impl Process<'_> {
         Ok(())
     }
 
+    fn remote_lookups(&self, figures: LookupFigures) -> RemoteLookups {
+        let Parts { graph, plan, .. } = self.parts;
+        let (operator, table) = figures.table.parts();
+        let table = format!("{}.{}", graph.operators[operator].name, plan.operators[operator].tables[table].name);
+        RemoteLookups { host: self.name(figures.peer).to_owned(), table, figures }
+    }
+
     /// Notes how the hosts are, for those who ask.
     fn note_status(&self) {
         let status = self.node.status(self.started.elapsed());
@@ -655,6 +699,8 @@ impl Process<'_> {
             waiting_for: names(&status.waiting_for),
             slow: status.slow.iter().map(|slow| (name(slow.host), slow.since.as_secs_f64())).collect(),
             peers: self.link.status(),
+            refused: self.refused.clone(),
+            lookups: self.lookup_meters.figures().into_iter().map(|figures| self.remote_lookups(figures)).collect(),
         });
     }
 
@@ -675,7 +721,9 @@ impl Process<'_> {
     fn tear_down(&mut self) -> Result<(), JobError> {
         let Place::Running(here) = std::mem::replace(&mut self.place, Place::Nothing) else { return Ok(()) };
         self.link.end();
-        let (memory, feed_cpu, down) = here.running.tear_down();
+        let Here { running, lookups, .. } = *here;
+        let (memory, feed_cpu, down) = running.tear_down();
+        drop(lookups);
         self.reached.memory = memory;
         self.reached.feed_cpu += feed_cpu;
         down
@@ -742,6 +790,7 @@ impl Here {
         {
             let drained = closed.drained.unwrap_or_default();
             self.running.coordinator.note_pause(closed.since.elapsed(), drained);
+            self.lookups.lookups().begin_epoch(self.running.coordinator.epoch + 1);
         }
         if self.full.is_none() {
             self.running.coordinator.reopen();

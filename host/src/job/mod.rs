@@ -25,7 +25,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 pub use assemble::{JobOptions, Serve, Serving, declared, load_functions, run};
-pub use host::ClusterStatus;
+pub use host::{ClusterStatus, RemoteLookups};
 pub use summary::{OperatorSummary, SourceSummary, Summary};
 
 use crate::cluster::link::LinkError;

@@ -9,11 +9,12 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::{JobError, Meters, SourceMeters};
 use crate::cluster::HostId;
+use crate::cluster::lookups::{Batching, Lookups};
 use crate::connector::extract::JsonPointer;
 use crate::epoch::entry::Carried;
 use crate::graph::{
-    Consumer, Edge, Graph, OperatorIndex, OperatorNode, OperatorPlan, Plan, PlannedTable, PlannedUse, Routing,
-    SinkIndex, SourceIndex,
+    Consumer, Edge, Gathering, Graph, OperatorIndex, OperatorNode, OperatorPlan, Plan, PlannedTable, PlannedUse,
+    Routing, SinkIndex, SourceIndex,
 };
 use crate::lookup::{Directory, OperatorTables, Owner};
 use crate::manifest::Manifest;
@@ -41,7 +42,7 @@ pub(super) struct Neighbours {
     /// The way to the tasks of each other host, in that list's order; empty for a job of one host.
     pub(super) posts: Vec<Option<Arc<Post>>>,
     /// Lookups of what they own.
-    pub(super) remote: Option<Remote>,
+    pub(super) lookups: Option<Lookups>,
 }
 
 /// Everything that sends and receives, before it is handed to threads.
@@ -262,6 +263,10 @@ impl<'a> Wiring<'a> {
                 name: owner.tables[used.table].name.clone(),
                 refusals: self.refusals[used.owner.0].clone(),
                 meters: Arc::clone(&self.operator_meters[used.owner.0]),
+                remote: self.neighbours.lookups.clone().map(|lookups| {
+                    let Gathering { max_batch, linger } = used.gathering;
+                    Remote::new(lookups, Arc::clone(directory), Batching::new(usize::from(max_batch), linger))
+                }),
             }
         };
         let allowed = |used: &PlannedUse| Use {
@@ -274,8 +279,7 @@ impl<'a> Wiring<'a> {
             waiting: used.waiting,
         };
         let (tables, uses) = (uses.iter().map(used).collect(), uses.iter().map(allowed).collect());
-        let remote = self.neighbours.remote.clone();
-        Others::new(Arc::clone(directory), tables, uses, Arc::clone(&self.progress), remote)
+        Others::new(Arc::clone(directory), tables, uses, Arc::clone(&self.progress))
     }
 
     /// Puts what the last epoch carried over into the mailboxes: the first that their tasks work on.

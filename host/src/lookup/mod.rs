@@ -35,18 +35,6 @@ pub enum Consistency {
     AsOf(Epoch),
 }
 
-/// How much older than the present an answer may be, where it comes from another host.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub enum Staleness {
-    /// Not at all.
-    #[default]
-    None,
-    /// So many milliseconds.
-    Ms(u64),
-    /// So many epochs.
-    Epochs(u64),
-}
-
 impl Consistency {
     /// The epoch that is asked for by its number.
     pub fn epoch(self) -> Option<Epoch> {
@@ -142,6 +130,11 @@ impl TableId {
     /// Table number `table` of operator number `operator`, as the directory was made with them.
     pub fn new(operator: usize, table: usize) -> Self {
         Self { operator, table }
+    }
+
+    /// The operator and the table, as in [`TableId::new`].
+    pub fn parts(self) -> (usize, usize) {
+        (self.operator, self.table)
     }
 
     /// A number that no other table of the job has.

@@ -22,7 +22,9 @@ mod trap;
 use std::pin::Pin;
 use std::sync::Arc;
 
-pub use crate::lookup::{Consistency, Page, Staleness};
+use crate::cluster::lookups::Answer;
+pub use crate::cluster::lookups::Staleness;
+pub use crate::lookup::{Consistency, Page};
 use crate::record::{Batch, Column};
 use crate::state::update::Updates;
 
@@ -89,20 +91,18 @@ pub type Elsewhere<T> = Pin<Box<dyn Future<Output = Result<T, LookupError>> + Se
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Read<'a> {
     /// Values as of one moment, or, where that is the present, of one that is not much older.
-    At(Consistency, Staleness),
+    At(Consistency, Option<Staleness>),
     /// The values that held at these event times, one a key.
     AsOfTimes(&'a [i64]),
 }
 
 /// Values from another host.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct Fetched {
     /// Which of the keys asked for they are of.
     pub places: Vec<usize>,
-    /// They themselves, empty where there is none.
-    pub items: Column,
-    /// Whether there is one.
-    pub present: Vec<bool>,
+    /// They themselves.
+    pub answer: Answer,
 }
 
 /// The tables that an operator uses beside its own, as an instance reads them. A table is named by its place in the operator's `uses`.

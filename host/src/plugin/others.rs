@@ -3,6 +3,8 @@
 //! As in `imports`, everything is checked here and nothing happens before the batch ends. This file knows nothing of where tables lie, of their
 //! owners, or of how updates come to them.
 
+use std::time::Duration;
+
 use super::answer::Answer;
 use super::bindings::wasmill::operator as wit;
 use super::bindings::wasmill::operator::types::Error;
@@ -93,8 +95,8 @@ impl Host {
     ) -> Result<(), Error> {
         let Some(elsewhere) = self.others.get_elsewhere(table, keys, read) else { return Ok(()) };
         for fetched in elsewhere.await.map_err(|error| self.lookup_failed(error))? {
-            for (index, &place) in fetched.places.iter().enumerate() {
-                answer.take(place, fetched.present[index].then(|| fetched.items.get(index)));
+            for (&place, value) in fetched.places.iter().zip(fetched.answer.iter()) {
+                answer.take(place, value);
             }
         }
         Ok(())
@@ -280,14 +282,14 @@ fn check_waiting(name: &str, waiting: Waiting) -> Result<(), Error> {
 }
 
 /// What is seen, and how much older that may be where it comes from another host: this host's own answer is never older.
-fn consistency_of(consistency: wit::tables::Consistency) -> Result<(Consistency, Staleness), Error> {
+fn consistency_of(consistency: wit::tables::Consistency) -> Result<(Consistency, Option<Staleness>), Error> {
     use wit::tables::Consistency as Asked;
     Ok(match consistency {
-        Asked::Live => (Consistency::Live, Staleness::None),
-        Asked::BoundedMs(ms) => (Consistency::Live, Staleness::Ms(ms)),
-        Asked::BoundedEpochs(epochs) => (Consistency::Live, Staleness::Epochs(epochs)),
-        Asked::Committed => (Consistency::Committed, Staleness::None),
-        Asked::AsOf(epoch) => (Consistency::AsOf(epoch), Staleness::None),
+        Asked::Live => (Consistency::Live, None),
+        Asked::BoundedMs(ms) => (Consistency::Live, Some(Staleness::Time(Duration::from_millis(ms)))),
+        Asked::BoundedEpochs(epochs) => (Consistency::Live, Some(Staleness::Epochs(epochs))),
+        Asked::Committed => (Consistency::Committed, None),
+        Asked::AsOf(epoch) => (Consistency::AsOf(epoch), None),
         Asked::Other(name) => {
             return Err(Error::Other(format!("this host knows no consistency `{}`", name.escape_debug())));
         }

@@ -37,6 +37,8 @@ pub struct UsedTable {
     pub refusals: Refusals,
     /// What its owner counts.
     pub meters: Arc<OperatorMeters>,
+    /// Its part that other hosts own, where there are any.
+    pub remote: Option<Remote>,
 }
 
 /// The tables that an operator uses.
@@ -45,7 +47,6 @@ pub struct Others {
     tables: Vec<UsedTable>,
     uses: Arc<[Use]>,
     progress: Arc<Progress>,
-    remote: Option<Remote>,
 }
 
 /// What one call's updates come to for the task that made them.
@@ -70,15 +71,8 @@ pub struct AppliedPart {
 
 impl Others {
     /// The tables of `directory` that an operator uses; `uses` says what it calls them and may do, in the order of `tables`, and `progress` how far their owners have come.
-    /// With several hosts, `remote` looks up what others own.
-    pub fn new(
-        directory: Arc<Directory>,
-        tables: Vec<UsedTable>,
-        uses: Arc<[Use]>,
-        progress: Arc<Progress>,
-        remote: Option<Remote>,
-    ) -> Self {
-        Self { directory, tables, uses, progress, remote }
+    pub fn new(directory: Arc<Directory>, tables: Vec<UsedTable>, uses: Arc<[Use]>, progress: Arc<Progress>) -> Self {
+        Self { directory, tables, uses, progress }
     }
 
     /// How often the progress of operators has been moved on.
@@ -280,7 +274,7 @@ impl OtherTables for Others {
     }
 
     fn get_elsewhere(&self, table: usize, keys: &Column, read: Read<'_>) -> Option<Elsewhere<Vec<Fetched>>> {
-        self.remote.as_ref()?.get(&self.directory, self.tables[table].id, keys, read)
+        self.tables[table].remote.as_ref()?.get(self.tables[table].id, keys, read)
     }
 
     fn scan_elsewhere(
@@ -291,10 +285,11 @@ impl OtherTables for Others {
         limit: usize,
         consistency: Consistency,
     ) -> Option<Elsewhere<Vec<Page>>> {
+        let remote = self.tables[table].remote.as_ref()?;
         let (table, from, to) = (self.tables[table].id, from.to_vec(), to.map(<[u8]>::to_vec));
         // A page has at most as many items as one lookup may have keys.
         let limit = u32::try_from(limit).unwrap_or(u32::MAX);
-        self.remote.as_ref()?.scan(&self.directory, Scan { table, from, to, limit, consistency })
+        remote.scan(Scan { table, from, to, limit, consistency })
     }
 }
 
@@ -334,6 +329,7 @@ mod tests {
             name: "table".to_owned(),
             refusals,
             meters: Arc::default(),
+            remote: None,
         }
     }
 

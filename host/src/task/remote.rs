@@ -9,10 +9,10 @@ use super::flow::Flow;
 use super::{Asked, Mailbox, Message, TaskUpdates};
 use crate::cluster::HostId;
 use crate::cluster::link::{
-    Delivery, Found, Get, GetAnswer, Link, Load, LookupFault, Read as Wanted, Refusal, RefusalKind, Scan, ServeLookups,
-    TakeDeliveries,
+    self, Delivery, Get, Load, LookupFault, Refusal, RefusalKind, Scan, ServeLookups, TakeDeliveries,
 };
-use crate::epoch::{Attempt, Epoch};
+use crate::cluster::lookups::{self, Batching, LookupsError, Question, Read as Wanted};
+use crate::epoch::Epoch;
 use crate::key::KeyHash;
 use crate::lookup::{Directory, LookupError, Page, Part, TableId};
 use crate::plugin::{self, Elsewhere, Fetched, Read};
@@ -24,133 +24,105 @@ const COMMIT_WAIT: Duration = Duration::from_millis(1);
 /// The tables of other hosts, as long as an attempt runs.
 #[derive(Clone)]
 pub struct Remote {
-    link: Link,
-    attempt: Attempt,
+    lookups: lookups::Lookups,
+    directory: Arc<Directory>,
+    batching: Batching,
 }
 
 impl Remote {
-    /// What other hosts own, over `link`, in `attempt`.
-    pub fn new(link: Link, attempt: Attempt) -> Self {
-        Self { link, attempt }
+    /// What other hosts own of the tables of `directory`, by `lookups`, gathered as `batching` says.
+    pub fn new(lookups: lookups::Lookups, directory: Arc<Directory>, batching: Batching) -> Self {
+        Self { lookups, directory, batching }
     }
 
     /// Asks the hosts that own some of `keys`; none where this host owns all of them.
-    pub(super) fn get(
-        &self,
-        directory: &Arc<Directory>,
-        table: TableId,
-        keys: &Column,
-        read: Read<'_>,
-    ) -> Option<Elsewhere<Vec<Fetched>>> {
-        let parts = directory.elsewhere(table, keys);
+    pub(super) fn get(&self, table: TableId, keys: &Column, read: Read<'_>) -> Option<Elsewhere<Vec<Fetched>>> {
+        let parts = self.directory.elsewhere(table, keys);
         if parts.is_empty() {
             return None;
         }
         let ask = |(host, Part { keys, places }): (u16, Part)| {
             let read = match read {
-                Read::At(consistency, _) => Wanted::At(consistency),
+                Read::At(_, Some(staleness)) => Wanted::Bounded(staleness),
+                Read::At(consistency, None) => Wanted::At(consistency),
                 Read::AsOfTimes(times) => Wanted::AsOfTimes(places.iter().map(|&place| times[place]).collect()),
             };
-            Asking::new(self.clone(), HostId(host), Get { table, keys, read }, places)
+            let (host, question) = (HostId(host), Question { table, keys, read, batching: self.batching });
+            // All hosts are asked before the first answer is waited for.
+            let asked = self.lookups.get(host, question.clone());
+            (host, question, places, asked)
         };
-        let asked: Vec<Asking> = parts.into_iter().map(ask).collect();
-        let directory = Arc::clone(directory);
+        let asked: Vec<_> = parts.into_iter().map(ask).collect();
+        let remote = self.clone();
         Some(Box::pin(async move {
             let mut all = Vec::with_capacity(asked.len());
-            for asked in asked {
-                all.push(asked.answer(&directory).await?);
+            for (host, question, places, asked) in asked {
+                let epoch = if let Wanted::At(consistency) = question.read { consistency.epoch() } else { None };
+                let mut answer = remote.settled(asked.await, epoch).await?;
+                while answer.is_none() {
+                    let asked = remote.lookups.get(host, question.clone());
+                    answer = remote.settled(asked.await, epoch).await?;
+                }
+                all.push(Fetched { places, answer: answer.unwrap_or_default() });
             }
             Ok(all)
         }))
     }
 
     /// Asks all hosts that own some of the table's keys for their pages; none where this host owns all of them.
-    pub(super) fn scan(&self, directory: &Arc<Directory>, scan: Scan) -> Option<Elsewhere<Vec<Page>>> {
-        let hosts = directory.hosts_elsewhere(scan.table);
+    pub(super) fn scan(&self, scan: Scan) -> Option<Elsewhere<Vec<Page>>> {
+        let hosts = self.directory.hosts_elsewhere(scan.table);
         if hosts.is_empty() {
             return None;
         }
-        let (remote, directory, epoch) = (self.clone(), Arc::clone(directory), scan.consistency.epoch());
-        let ask = move |host: HostId| remote.link.scan(host, remote.attempt, scan.clone());
-        let asked: Vec<_> = hosts.iter().map(|&host| (HostId(host), ask(HostId(host)))).collect();
+        let asked: Vec<_> =
+            hosts.iter().map(|&host| (HostId(host), self.lookups.scan(HostId(host), scan.clone()))).collect();
+        let (remote, epoch) = (self.clone(), scan.consistency.epoch());
         Some(Box::pin(async move {
             let mut pages = Vec::with_capacity(asked.len());
-            for (host, mut asked) in asked {
-                pages.push(loop {
-                    match settled(asked.await.unwrap_or(Err(LookupFault::Lost)), epoch, &directory).await? {
-                        Some(page) => break page,
-                        None => asked = ask(host),
-                    }
-                });
+            for (host, asked) in asked {
+                let mut page = remote.settled(asked.await, epoch).await?;
+                while page.is_none() {
+                    page = remote.settled(remote.lookups.scan(host, scan.clone()).await, epoch).await?;
+                }
+                pages.push(page.unwrap_or_default());
             }
             Ok(pages)
         }))
     }
-}
 
-/// What one host has been asked.
-struct Asking {
-    remote: Remote,
-    host: HostId,
-    get: Get,
-    places: Vec<usize>,
-    asked: GetAnswer,
-}
-
-impl Asking {
-    fn new(remote: Remote, host: HostId, get: Get, places: Vec<usize>) -> Self {
-        let asked = remote.link.get(host, remote.attempt, get.clone());
-        Self { remote, host, get, places, asked }
-    }
-
-    async fn answer(self, directory: &Directory) -> Result<Fetched, plugin::LookupError> {
-        let Self { remote, host, get, places, mut asked } = self;
-        let epoch = if let Wanted::At(consistency) = get.read { consistency.epoch() } else { None };
-        let values = loop {
-            match settled(asked.await.unwrap_or(Err(LookupFault::Lost)), epoch, directory).await? {
-                Some(values) => break values,
-                None => asked = remote.link.get(host, remote.attempt, get.clone()),
+    /// What a host's answer to a lookup as of the epoch `asked`, if it is of one, comes to; `None` where it is to be asked again. Where the host is lost there is no answer: the attempt ends, and
+    /// whoever waits with it.
+    async fn settled<T>(
+        &self,
+        answer: Result<T, LookupsError>,
+        asked: Option<Epoch>,
+    ) -> Result<Option<T>, plugin::LookupError> {
+        let fault = match answer {
+            Ok(answer) => return Ok(Some(answer)),
+            Err(LookupsError::Ended) => return std::future::pending().await,
+            Err(LookupsError::Fault(fault)) => fault,
+            Err(error) => {
+                return Err(plugin::LookupError::NotAllowed(format!(
+                    "failed to look up keys at another host: {error}"
+                )));
             }
         };
-        let mut fetched = Fetched { places, ..Fetched::default() };
-        for value in values.iter() {
-            let value = match value {
-                Found::Present(value) => Some(value),
-                Found::Absent => None,
-                Found::AskAgain | Found::TooLarge => {
-                    let text = "a value is too large to travel between hosts".to_owned();
-                    return Err(plugin::LookupError::NotAllowed(text));
-                }
-            };
-            fetched.present.push(value.is_some());
-            fetched.items.push(value.unwrap_or_default());
-        }
-        Ok(fetched)
-    }
-}
-
-/// What a host's answer to a lookup as of the epoch `asked`, if it is of one, comes to; `None` where it is to be asked again. Where the host is lost there is no answer: the attempt ends, and whoever waits with it.
-async fn settled<T>(
-    answer: Result<T, LookupFault>,
-    asked: Option<Epoch>,
-    directory: &Directory,
-) -> Result<Option<T>, plugin::LookupError> {
-    match answer {
-        Ok(answer) => Ok(Some(answer)),
-        Err(LookupFault::Lost | LookupFault::Stale) => std::future::pending().await,
-        Err(LookupFault::Refused(Refusal { kind: RefusalKind::Gone, text })) => match asked {
+        let refusal = match fault {
+            LookupFault::Lost | LookupFault::Stale => return std::future::pending().await,
+            LookupFault::TooLarge { .. } => return Err(plugin::LookupError::Host(format!("failed to {fault}"))),
+            LookupFault::Refused(refusal) => refusal,
+        };
+        match (refusal.kind, asked) {
             // Committed here, it will be committed there in a moment.
-            Some(epoch) if directory.readable().contains(&epoch) => {
+            (RefusalKind::Gone, Some(epoch)) if self.directory.readable().contains(&epoch) => {
                 tokio::time::sleep(COMMIT_WAIT).await;
                 Ok(None)
             }
-            _ => Err(plugin::LookupError::Gone(text)),
-        },
-        Err(LookupFault::Refused(Refusal { kind: RefusalKind::NotAllowed, text })) => {
-            Err(plugin::LookupError::NotAllowed(text))
+            (RefusalKind::Gone, _) => Err(plugin::LookupError::Gone(refusal.text)),
+            (RefusalKind::NotAllowed, _) => Err(plugin::LookupError::NotAllowed(refusal.text)),
+            (RefusalKind::Failed, _) => Err(plugin::LookupError::Host(refusal.text)),
         }
-        Err(LookupFault::Refused(Refusal { kind: RefusalKind::Failed, text })) => Err(plugin::LookupError::Host(text)),
-        Err(fault @ LookupFault::TooLarge { .. }) => Err(plugin::LookupError::Host(format!("failed to {fault}"))),
     }
 }
 
@@ -238,19 +210,19 @@ impl TakeDeliveries for Inbound {
 }
 
 /// This host's tables, as other hosts look them up.
-pub struct Lookups(pub Arc<Directory>);
+pub struct Served(pub Arc<Directory>);
 
-impl ServeLookups for Lookups {
+impl ServeLookups for Served {
     fn get(&self, _: HostId, get: &Get, found: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<(), Refusal> {
         let Get { table, keys, read } = get;
         self.0.checked(*table).ok_or_else(unknown)?;
         self.0.check_here(*table, keys).map_err(refusal)?;
         let result = match read {
-            Wanted::At(consistency) => self.0.get_many(*table, keys, *consistency, found),
-            Wanted::AsOfTimes(times) if times.len() == keys.len() => {
+            link::Read::At(consistency) => self.0.get_many(*table, keys, *consistency, found),
+            link::Read::AsOfTimes(times) if times.len() == keys.len() => {
                 self.0.get_many_as_of_time(*table, keys, times, found)
             }
-            Wanted::AsOfTimes(_) => {
+            link::Read::AsOfTimes(_) => {
                 let text = "there are not as many times as keys".to_owned();
                 return Err(Refusal { kind: RefusalKind::Failed, text });
             }

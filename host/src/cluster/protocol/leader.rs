@@ -205,7 +205,12 @@ impl Leader {
             None => (Vec::new(), self.since),
         };
         match &self.phase {
-            Phase::Gathering => (Stage::Gathering, lacking(&self.peers, |peer| peer.hello.is_none()), self.since),
+            Phase::Gathering => {
+                // One that misses others waits itself.
+                let absent = lacking(&self.peers, |peer| peer.hello.is_none() && peer.missing.is_empty());
+                let all = || lacking(&self.peers, |peer| peer.hello.is_none());
+                (Stage::Gathering, if absent.is_empty() { all() } else { absent }, self.since)
+            }
             Phase::Joining { reaches, .. } => (Stage::Joining, lacking(reaches, Option::is_none), self.since),
             Phase::Ending { .. } => {
                 (Stage::Ending, lacking(&self.peers, |peer| peer.connected && !peer.bye), self.since)
