@@ -3,37 +3,34 @@
 //! The protocol (`cluster::protocol`) decides, the link (`cluster::link`) carries, and an attempt that runs here is the same tasks, sources, sinks and state as those of a job on one host. What
 //! happens is taken in turn by one loop, [`Process::run`]; nothing else changes what runs.
 
+mod attempt;
+mod settings;
+mod status;
+
 use std::collections::{BTreeMap, VecDeque};
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 
-use super::assemble::{JobOptions, Parts, Reached, Running, Serve, Serving};
-use super::commit::{Order, Report as Done, Sealed};
+pub use status::{ClusterStatus, RemoteLookups};
+
+use self::attempt::Here;
+use self::settings::link_settings;
+use super::assemble::{JobOptions, Parts, Reached, Serve, Serving};
+use super::commit::Report as Done;
 use super::coordinate::{DISCOVER_EVERY, LOOK_EVERY, blocking};
-use super::stop::Stop;
-use super::wire::Neighbours;
 use super::{Ended, JobError};
 use crate::cluster::HostId;
-use crate::cluster::link::{
-    self, HEARTBEAT, HostAddress, Identity, Link, LinkSettings, Listen, PeerEvent, PeerStatus, Security,
-};
-use crate::cluster::lookups::{self, LinkPeers, LookupFigures, LookupMeters, Lookups, LookupsSettings};
+use crate::cluster::link::{self, Link, LinkSettings, Listen, PeerEvent};
+use crate::cluster::lookups::LookupMeters;
 use crate::cluster::membership::{LeaderDirectory, Membership, StaticList};
-use crate::cluster::protocol::{Action, EndReason, Event, Message, Node, Outcome, Report, Settings, Stage, Status};
+use crate::cluster::protocol::{Action, Event, Message, Node, Outcome, Settings, Stage};
 use crate::connector::ConnectorError;
 use crate::disk::RealDisk;
-use crate::epoch::standing::Decision;
-use crate::epoch::{Attempt, Epoch};
 use crate::graph::Graph;
-use crate::manifest::{Host, Loaded, Tls};
-use crate::state::{Hush, Pressure, StateError, Undecided};
-use crate::task::Post;
-use crate::task::remote::{Addressee, Inbound, Served};
+use crate::manifest::Loaded;
+use crate::state::{StateError, Undecided};
 
 /// How often the loop looks around while an epoch is being sealed.
 const LOOK_EVERY_CLOSED: Duration = Duration::from_millis(1);
@@ -50,41 +47,6 @@ const FAREWELL: Duration = Duration::from_secs(1);
 /// What a control message carries: its first byte.
 const PROTOCOL: u8 = 0;
 const PRESSURE: u8 = 1;
-
-/// How the hosts of a job are, as one of them knows it.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct ClusterStatus {
-    /// This host.
-    pub host: String,
-    /// The host that leads.
-    pub leader: String,
-    /// The attempt that runs here.
-    pub attempt: Option<Attempt>,
-    /// What is done now: by the whole job, on the leader; else by this host.
-    pub stage: &'static str,
-    /// The hosts that are waited for.
-    pub waiting_for: Vec<String>,
-    /// Those that have been waited for for long, with the seconds. Only the leader knows.
-    pub slow: Vec<(String, f64)>,
-    /// The connections to the other hosts.
-    pub peers: Vec<PeerStatus>,
-    /// Why a host was not accepted last, by host.
-    pub refused: BTreeMap<String, String>,
-    /// Lookups of what other hosts own.
-    pub lookups: Vec<RemoteLookups>,
-}
-
-/// The lookups of a table at another host.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct RemoteLookups {
-    /// The host.
-    pub host: String,
-    /// The table, `operator.table`.
-    pub table: String,
-    /// What is counted of them.
-    #[serde(flatten)]
-    pub figures: LookupFigures,
-}
 
 /// What is heard from outside the process.
 enum Heard {
@@ -127,32 +89,6 @@ enum Place {
     Nothing,
 }
 
-/// An attempt that runs here.
-struct Here {
-    attempt: Attempt,
-    running: Running,
-    /// Lookups of what other hosts own.
-    lookups: lookups::Running,
-    /// Since when admission is closed for an epoch, and how long it took until nothing was in flight here.
-    closed: Option<Closed>,
-    /// What has been collected and is to be appended.
-    sealed: Option<Sealed>,
-    /// The last report that nobody asked for.
-    told: Report,
-    last_discovery: Instant,
-    /// Whether other hosts have been asked to wait with sending more.
-    is_pressed: bool,
-    /// Admission is stopped for want of memory; the epoch since whose commit state has been brought to disk.
-    full: Option<Option<Epoch>>,
-}
-
-struct Closed {
-    since: Instant,
-    drained: Option<Duration>,
-    collected: bool,
-    _hush: Hush,
-}
-
 /// One of several hosts, while its process runs.
 struct Process<'a> {
     parts: &'a Parts<'a>,
@@ -181,33 +117,6 @@ struct Process<'a> {
     serving: Option<Serving>,
     serve: Option<Serve>,
     reached: &'a mut Reached,
-}
-
-/// How this host finds the others, and what they must agree on.
-fn link_settings(parts: &Parts<'_>, host: &str) -> Result<LinkSettings, JobError> {
-    let loaded = parts.loaded;
-    let own = parts.plan.hosts.chosen(Some(host)).map_err(JobError::Plan)?;
-    let cluster = loaded.manifest.cluster.as_ref().expect("a manifest without it has no host of any name");
-    let address = |(name, host): (&String, &Host)| HostAddress { name: name.clone(), address: host.address.clone() };
-    let security = cluster.tls.as_ref().map_or(Security::Plain, |tls| {
-        let Tls { ca, certificate, key } = tls.of_host(host);
-        Security::Tls { ca: loaded.resolve(&ca), certificate: loaded.resolve(&certificate), key: loaded.resolve(&key) }
-    });
-    let components = parts.graph.operators.iter().map(|node| (node.name.clone(), parts.functions[&node.name].digest));
-    Ok(LinkSettings {
-        hosts: cluster.hosts.iter().map(address).collect(),
-        own: HostId(own),
-        identity: Identity {
-            wasmill: env!("CARGO_PKG_VERSION").to_owned(),
-            job: loaded.manifest.job.name.clone(),
-            manifest: loaded.digest(),
-            components: components.collect(),
-        },
-        security,
-        heartbeat: HEARTBEAT.min(cluster.lost_after.0 / 10),
-        lost_after: cluster.lost_after.0,
-        seed: RandomState::new().hash_one(host),
-    })
 }
 
 /// Runs this host's part of a job until the whole job has ended.
@@ -496,26 +405,6 @@ impl Process<'_> {
         (0..self.settings.hosts.len() as u16).map(HostId).filter(move |&host| host != own)
     }
 
-    /// Says in the log whom the job waits for.
-    fn tell_waiting(&mut self) {
-        let Status { stage, waiting_for, slow, apart, .. } = self.node.status(self.started.elapsed());
-        let is_waiting = matches!(stage, Stage::Gathering | Stage::Joining) && !waiting_for.is_empty();
-        let waiting = (is_waiting || !slow.is_empty()).then_some((stage, waiting_for));
-        if waiting == self.told_waiting || self.last_told.elapsed() < TELL_EVERY {
-            return;
-        }
-        self.last_told = Instant::now();
-        if let Some((stage, hosts)) = &waiting {
-            let hosts: Vec<&str> = hosts.iter().map(|&host| self.name(host)).collect();
-            tracing::info!("waiting for {} ({})", hosts.join(", "), stage.describe());
-        }
-        for (host, others) in &apart {
-            let others: Vec<&str> = others.iter().map(|&host| self.name(host)).collect();
-            tracing::info!("{} is not connected to {}", self.name(*host), others.join(", "));
-        }
-        self.told_waiting = waiting;
-    }
-
     /// Tells the protocol all that has happened, and carries out what it decides.
     async fn carry_out_all(&mut self) {
         while let Some(event) = self.events.pop_front() {
@@ -573,150 +462,6 @@ impl Process<'_> {
         self.seat.as_mut().ok_or_else(none)
     }
 
-    /// Opens the state under `decision`, and makes everything ready to run.
-    async fn join(&mut self, attempt: Attempt, decision: Decision) -> Result<(), JobError> {
-        let Place::Idle(undecided) = std::mem::replace(&mut self.place, Place::Nothing) else {
-            return Err(JobError::Plan("an attempt begins while one runs; this is a defect of wasmill".to_owned()));
-        };
-        self.serving = None;
-        let opened = undecided.open(attempt, decision)?;
-        self.parts.check_identity(&opened)?;
-        let lookups = lookups::Running::start(LookupsSettings {
-            peers: Arc::new(LinkPeers { link: self.link.clone(), attempt }),
-            cache_bytes_max: self.cache_bytes_max,
-            epoch: decision.epoch + 1,
-            meters: Arc::clone(&self.lookup_meters),
-        });
-        let lookups = lookups.map_err(|error| JobError::Lost(format!("the thread of lookups ({error})")))?;
-        let handle = lookups.lookups().clone();
-        let neighbours = |failed: &mpsc::UnboundedSender<JobError>| self.neighbours(attempt, handle, failed);
-        // Whoever could ask for a stop asks this loop.
-        let nobody = |flow| Stop::new(oneshot::channel().1, Duration::MAX, flow);
-        let running = self.parts.start(opened, neighbours, nobody, self.serve.as_ref()).await?;
-        let flow = Arc::clone(&running.coordinator.flow);
-        if self.overdue.is_some() {
-            flow.hasten();
-        }
-        let inbound = Inbound::new(flow, self.addressees(&running));
-        let served = Served(Arc::clone(&running.directory));
-        self.link.begin(attempt, Arc::new(inbound), Arc::new(served));
-        let reach = running.reach.clone();
-        self.place = Place::Running(Box::new(Here {
-            attempt,
-            running,
-            lookups,
-            closed: None,
-            sealed: None,
-            told: Report::default(),
-            last_discovery: Instant::now(),
-            is_pressed: false,
-            full: None,
-        }));
-        self.events.push_back(Event::Joined { attempt, reach });
-        Ok(())
-    }
-
-    /// The other hosts, as the tasks of this one reach them in an attempt.
-    fn neighbours(&self, attempt: Attempt, lookups: Lookups, failed: &mpsc::UnboundedSender<JobError>) -> Neighbours {
-        let post = |host: HostId| {
-            let failed = failed.clone();
-            let tell = move |error| {
-                // A loop that no longer listens is ending the attempt already.
-                let _ = failed.send(JobError::Task(error));
-            };
-            Arc::new(Post::new(self.link.clone(), host, attempt, Box::new(tell)))
-        };
-        let own = self.settings.own;
-        let hosts = (0..self.settings.hosts.len() as u16).map(HostId);
-        let posts = hosts.map(|host| (host != own).then(|| post(host))).collect();
-        Neighbours { own, posts, lookups: Some(lookups) }
-    }
-
-    /// All tasks of the job, as far as what comes for them is checked.
-    fn addressees(&self, running: &Running) -> Vec<Addressee> {
-        let Parts { graph, plan, functions, .. } = self.parts;
-        let addressee = |(task, mailbox): (&crate::graph::Task, &crate::task::Mailbox)| {
-            let operator = &plan.operators[task.operator.0];
-            let function = &functions[&graph.operators[task.operator.0].name];
-            Addressee {
-                mailbox: mailbox.clone(),
-                host: HostId(task.host),
-                tables: operator.tables.len(),
-                ports: function.description.ports.len(),
-                is_keyed: operator.is_keyed,
-                partitions: task.partitions.clone(),
-                partitions_of_job: operator.owners().len() as u16,
-            }
-        };
-        plan.tasks.iter().zip(&running.mailboxes).map(addressee).collect()
-    }
-
-    /// Ends the attempt here, and looks at what the state directory holds now.
-    async fn end_attempt(&mut self, attempt: Attempt, reason: &EndReason) -> Result<(), JobError> {
-        if let EndReason::Lost { by, host } = reason {
-            let (by, host) = (self.name(*by), self.name(*host));
-            tracing::warn!(
-                attempt,
-                "{by} has lost {host}: going back to the last committed epoch, and on when all are there"
-            );
-        }
-        let down = self.tear_down();
-        // What went wrong in an attempt that is over anyway shows again where it matters: in what the directory holds.
-        if let Err(error) = down {
-            tracing::warn!("the attempt that is over has not ended well: {error}");
-        }
-        let undecided = self.look_at_state().await?;
-        self.events.push_back(Event::Standing(undecided.standing()));
-        self.place = Place::Idle(Box::new(undecided));
-        self.serve_status()
-    }
-
-    /// Tells those who ask how the job stands, while no attempt runs here.
-    fn serve_status(&mut self) -> Result<(), JobError> {
-        self.note_status();
-        let serving = self.serve.as_ref().map(|serve| serve(None)).transpose();
-        self.serving = serving.map_err(JobError::Serve)?;
-        Ok(())
-    }
-
-    fn remote_lookups(&self, figures: LookupFigures) -> RemoteLookups {
-        let Parts { graph, plan, .. } = self.parts;
-        let (operator, table) = figures.table.parts();
-        let table = format!("{}.{}", graph.operators[operator].name, plan.operators[operator].tables[table].name);
-        RemoteLookups { host: self.name(figures.peer).to_owned(), table, figures }
-    }
-
-    /// Notes how the hosts are, for those who ask.
-    fn note_status(&self) {
-        let status = self.node.status(self.started.elapsed());
-        let name = |host: HostId| self.name(host).to_owned();
-        let names = |hosts: &[HostId]| hosts.iter().map(|&host| name(host)).collect();
-        *self.parts.meters.cluster.lock() = Some(ClusterStatus {
-            host: name(self.settings.own),
-            leader: name(HostId(self.parts.plan.hosts.leader())),
-            attempt: status.attempt,
-            stage: status.stage.name(),
-            waiting_for: names(&status.waiting_for),
-            slow: status.slow.iter().map(|slow| (name(slow.host), slow.since.as_secs_f64())).collect(),
-            peers: self.link.status(),
-            refused: self.refused.clone(),
-            lookups: self.lookup_meters.figures().into_iter().map(|figures| self.remote_lookups(figures)).collect(),
-        });
-    }
-
-    /// Whoever still answers a lookup holds the state for a moment.
-    async fn look_at_state(&self) -> Result<Undecided, JobError> {
-        let start = Instant::now();
-        loop {
-            match self.parts.look_at_state() {
-                Err(JobError::State(StateError::Locked { .. })) if start.elapsed() < LET_GO_WITHIN => {
-                    tokio::time::sleep(LET_GO_LOOK).await;
-                }
-                looked => return looked,
-            }
-        }
-    }
-
     /// Takes down what runs here.
     fn tear_down(&mut self) -> Result<(), JobError> {
         let Place::Running(here) = std::mem::replace(&mut self.place, Place::Nothing) else { return Ok(()) };
@@ -752,117 +497,5 @@ impl Process<'_> {
             }
         };
         down.map(|()| ended)
-    }
-}
-
-impl Here {
-    /// Carries out what concerns the attempt that runs; what is done at once is reported.
-    async fn carry_out(&mut self, action: Action) -> Result<Option<Event>, JobError> {
-        let attempt = self.attempt;
-        match action {
-            Action::Reopen { progress } => {
-                self.running.coordinator.clock.move_to(&progress)?;
-                self.reopen();
-                Ok(None)
-            }
-            Action::Close { .. } => {
-                let coordinator = &self.running.coordinator;
-                let hush = coordinator.store.hush();
-                coordinator.flow.close();
-                coordinator.tell(|| crate::task::Message::Hurry);
-                self.closed = Some(Closed { since: Instant::now(), drained: None, collected: false, _hush: hush });
-                Ok(None)
-            }
-            Action::Look { round } => Ok(Some(Event::Report { attempt, round: Some(round), report: self.report() })),
-            Action::Collect { epoch, last, finished } => self.collect(epoch, last, finished).await.map(Some),
-            Action::Append { .. } => {
-                let sealed = self.sealed.take().ok_or_else(|| JobError::Lost("a sealed epoch".to_owned()))?;
-                self.running.coordinator.order(Order::Prepare(sealed)).map(|()| None)
-            }
-            Action::Commit { .. } => self.running.coordinator.order(Order::Conclude).map(|()| None),
-            _ => Ok(None),
-        }
-    }
-
-    fn reopen(&mut self) {
-        if let Some(closed) = self.closed.take()
-            && closed.collected
-        {
-            let drained = closed.drained.unwrap_or_default();
-            self.running.coordinator.note_pause(closed.since.elapsed(), drained);
-            self.lookups.lookups().begin_epoch(self.running.coordinator.epoch + 1);
-        }
-        if self.full.is_none() {
-            self.running.coordinator.reopen();
-        }
-    }
-
-    /// How things stand.
-    fn report(&self) -> Report {
-        let coordinator = &self.running.coordinator;
-        let (idle, moved, carried) = coordinator.flow.standing();
-        let since_seal = coordinator.splits.since_seal().load(Ordering::Relaxed);
-        let is_due = coordinator.rule.records.is_some_and(|records| since_seal >= records);
-        Report {
-            idle,
-            moved,
-            carried,
-            ended: coordinator.splits.have_ended(),
-            needs: coordinator.is_needed(),
-            urgent: is_due || self.full.is_some() || coordinator.flow.wants_seal(),
-            finished: coordinator.finished,
-            unnoted: coordinator.has_unnoted_output,
-        }
-    }
-
-    /// Nothing is in flight on any host: takes what the epoch consists of here.
-    async fn collect(&mut self, epoch: Epoch, last: bool, finished: bool) -> Result<Event, JobError> {
-        let Running { coordinator, events, .. } = &mut self.running;
-        coordinator.check_carried()?;
-        coordinator.begin_seal();
-        let collected = tokio::select! {
-            collected = coordinator.collect(epoch, last) => collected?,
-            Some(error) = events.failures.recv() => return Err(error),
-        };
-        let reach = coordinator.clock.note(coordinator.splits.reached(), &collected.carried);
-        let stand = coordinator.stand();
-        let entry = coordinator.entry(epoch, finished, collected, stand);
-        self.sealed = Some(Sealed { entry, sealed_at: Instant::now() });
-        if let Some(closed) = &mut self.closed {
-            closed.collected = true;
-        }
-        Ok(Event::Collected { attempt: self.attempt, epoch, reach, unnoted: coordinator.has_unnoted_output })
-    }
-
-    /// State has outgrown its memory, and what is in it is not on disk yet: admission stops here, the epoch is sealed early, and once it is committed, state is brought to disk.
-    async fn make_room(&mut self) -> Result<(), JobError> {
-        let coordinator = &self.running.coordinator;
-        let is_full = coordinator.store.pressure() == Pressure::Full;
-        let relieved = match self.full {
-            None if !is_full => return Ok(()),
-            None => {
-                coordinator.flow.close();
-                coordinator.meters.memory_stops.add(1);
-                *self.full.insert(None)
-            }
-            Some(relieved) => relieved,
-        };
-        if is_full && coordinator.pending == 0 && relieved != Some(coordinator.epoch) {
-            let store = Arc::clone(&coordinator.store);
-            blocking(move || store.flush().map(drop).map_err(JobError::from)).await?;
-            for answer in coordinator.ask(crate::task::Message::Relieve) {
-                answer.await.map_err(|_| JobError::Lost("a task".to_owned()))?;
-            }
-            self.full = Some(Some(coordinator.epoch));
-        }
-        if coordinator.store.pressure() != Pressure::Full {
-            self.full = None;
-            if self.closed.is_none() {
-                coordinator.reopen();
-            }
-        } else if relieved == Some(coordinator.epoch) && coordinator.flow.moved() == coordinator.moved_at_seal {
-            return Err(JobError::Memory(coordinator.store.memory()));
-        }
-        Ok(())
     }
 }
