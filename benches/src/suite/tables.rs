@@ -28,6 +28,7 @@ pub const GROUP: Group = Group {
         "native-write",
         "lookup",
         "update",
+        "update-feed",
         "own-throughput",
         "lookup-throughput",
         "serializable-throughput",
@@ -56,8 +57,8 @@ fn measure(bench: &mut Bench) -> Result<()> {
     bench.report(Figure::new("tables/native-read", read, "ns/key").note("a hash map of the same keys, one thread"));
     bench.report(Figure::new("tables/native-write", write, "ns/key"));
 
-    let nothing = runs.cpu("nothing", Draw::Even, bench.runs)?;
-    let looked_up = runs.cpu("read", Draw::Even, bench.runs)?;
+    let nothing = runs.cpu("nothing", Draw::Even, bench.runs)?.work;
+    let looked_up = runs.cpu("read", Draw::Even, bench.runs)?.work;
     let bound = WANTED_LOOKUP_RATIO * read + WANTED_LOOKUP_NS;
     let lookup = nanoseconds_a_record(looked_up - nothing, RECORDS);
     let note = "one key a record, of any task; CPU beside the same job without";
@@ -66,12 +67,14 @@ fn measure(bench: &mut Bench) -> Result<()> {
     );
 
     let updated = runs.cpu("update", Draw::Even, bench.runs)?;
-    let update = nanoseconds_a_record(updated - nothing, RECORDS);
+    let update = nanoseconds_a_record(updated.work - nothing, RECORDS);
     let bound = WANTED_UPDATE_RATIO * write;
-    let note = "until applied; adds eight numbers";
+    let note = "until applied and in the epochs' log; adds eight numbers";
     bench.report(
         Figure::new("tables/update", update, "ns/key").beside(write).wanted(Target::ValueBelow(bound)).note(note),
     );
+    let feed = nanoseconds_a_record(updated.feed, RECORDS);
+    bench.report(Figure::new("tables/update-feed", feed, "ns/key").note("of bringing redb up to date, later"));
 
     for (prefix, draw) in [("", Draw::Even), ("zipf-", Draw::Zipf)] {
         let own = runs.throughput("own", draw, false, bench.runs)?;
@@ -89,6 +92,14 @@ fn measure(bench: &mut Bench) -> Result<()> {
     let figure = Figure::new("tables/seal-pause-p99", pause, "ms").note("the worst of the runs with lookups");
     bench.report(figure.wanted(Target::ValueBelow(WANTED_SEAL_PAUSE_MS)));
     runs.remove()
+}
+
+/// The CPU seconds of a run.
+struct Cpu {
+    /// All of it but `feed`.
+    work: f64,
+    /// Of bringing redb up to date.
+    feed: f64,
 }
 
 /// The job, its input, and how often it has run.
@@ -112,14 +123,18 @@ impl Runs {
         Ok(runs)
     }
 
-    /// The CPU seconds of a run that does `work` on every record, without those of starting.
-    fn cpu(&mut self, work: &str, draw: Draw, runs: u32) -> Result<f64> {
+    /// The CPU of a run that does `work` on every record, without that of starting.
+    fn cpu(&mut self, work: &str, draw: Draw, runs: u32) -> Result<Cpu> {
         let idle = self.run(work, draw, false, 0)?.usage.cpu.as_secs_f64();
-        let mut seconds = Vec::new();
+        let (mut seconds, mut feeds) = (Vec::new(), Vec::new());
         for _ in 0..runs {
-            seconds.push(self.run(work, draw, false, RECORDS)?.usage.cpu.as_secs_f64() - idle);
+            let run = self.run(work, draw, false, RECORDS)?;
+            let feed = run.summary.feed_cpu_s.context("the summary does not tell what redb has cost")?;
+            seconds.push(run.usage.cpu.as_secs_f64() - idle - feed);
+            feeds.push(feed);
         }
-        median(&seconds).context("nothing has run")
+        let median = |figures: &[f64]| median(figures).context("nothing has run");
+        Ok(Cpu { work: median(&seconds)?, feed: median(&feeds)? })
     }
 
     /// The records a second of such a run, from its first record on.

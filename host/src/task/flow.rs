@@ -464,7 +464,7 @@ fn first_credit(credit: u64, pace: f64, is_enough: bool) -> u64 {
 /// The credit after a drain of `drain_ms` under `credit` records that, with what operators made of them, took `peak_bytes` at most. Since the drain before, `pace` records were worked
 /// off in each time that a drain should take: a drain that took long for another reason than too many records, as when the machine was busy, does not bring the credit far below.
 fn next_credit(credit: u64, drain_ms: f64, pace: f64, peak_bytes: u64) -> u64 {
-    let factor = (DRAIN_TARGET_MS / drain_ms.max(0.01)).clamp(0.25, 1.5);
+    let factor = (DRAIN_TARGET_MS / drain_ms.max(0.01)).clamp(0.25, 1.25);
     let least = CREDIT_RECORDS_MIN.max((pace / 2.0) as u64).min(credit);
     let by_time = ((credit as f64 * factor).ceil() as u64).clamp(least, CREDIT_RECORDS_MAX);
     match peak_bytes {
@@ -482,7 +482,7 @@ mod tests {
     fn credit_falls_fast_rises_slowly_and_stays_in_its_bounds() {
         assert_eq!(next_credit(8_000, 10.0 * DRAIN_TARGET_MS, 0.0, 0), 2_000);
         assert_eq!(next_credit(8_000, DRAIN_TARGET_MS, 0.0, 0), 8_000);
-        assert_eq!(next_credit(8_000, 0.1, 0.0, 0), 12_000);
+        assert_eq!(next_credit(8_000, 0.1, 0.0, 0), 10_000);
         assert_eq!(next_credit(CREDIT_RECORDS_MIN, 1e9, 0.0, 0), CREDIT_RECORDS_MIN);
         assert_eq!(next_credit(CREDIT_RECORDS_MAX, 0.0, 0.0, 0), CREDIT_RECORDS_MAX);
         assert_eq!(next_credit(8_000, DRAIN_TARGET_MS, 0.0, 4 * CREDIT_BYTES), 2_000);
