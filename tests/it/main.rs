@@ -13,6 +13,7 @@ mod layers;
 mod new_guest;
 mod others;
 mod plain;
+mod plan;
 mod readme;
 mod serving;
 mod stop;

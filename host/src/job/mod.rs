@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-pub use assemble::{JobOptions, Serve, declared, load_functions, run};
+pub use assemble::{JobOptions, Serve, declared, load_functions, run, worker_count};
 pub use summary::{OperatorSummary, SourceSummary, Summary};
 
 use crate::connector::ConnectorError;
