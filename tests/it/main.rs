@@ -14,6 +14,7 @@ mod layers;
 mod new_guest;
 mod others;
 mod plain;
+mod plan;
 mod readme;
 mod serving;
 mod soak;

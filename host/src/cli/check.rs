@@ -9,7 +9,8 @@ use serde_json::json;
 use super::Failure;
 use super::load::{CheckedJob, JobArgs};
 use crate::graph::Declared;
-use crate::manifest::{ManifestError, Problem, Severity};
+use crate::job::worker_count;
+use crate::manifest::{At, Finding, ManifestError, Problem, Severity};
 
 /// The exit code for a manifest that is refused.
 pub const EXIT_INVALID_MANIFEST: u8 = 2;
@@ -20,6 +21,9 @@ pub struct CheckArgs {
     /// The job to check.
     #[command(flatten)]
     pub job: JobArgs,
+    /// Check for this host of several, which has the files of no other.
+    #[arg(long, value_name = "NAME")]
+    pub host: Option<String>,
     /// Print what was found as a JSON array of {file, line, column, message, help, severity}.
     #[arg(long)]
     pub json: bool,
@@ -28,7 +32,7 @@ pub struct CheckArgs {
 /// Checks the job and prints what was found. `declare` loads a component, given the operator's name and the component's path, and says what it
 /// declares or why it cannot be used. The exit code is 0 for a job that can run, [`EXIT_INVALID_MANIFEST`] for one that cannot.
 pub fn run(args: &CheckArgs, declare: impl FnMut(&str, &Path) -> Result<Declared, String>) -> Result<(), Failure> {
-    let (problems, is_valid) = match check(&args.job, declare) {
+    let (problems, is_valid) = match check(&args.job, args.host.as_deref(), declare) {
         Ok((job, warnings)) => {
             if !args.json {
                 print(&mut std::io::stdout(), &format!("{}\n", summary(&job)));
@@ -72,11 +76,17 @@ fn print(target: &mut dyn Write, text: &str) {
 /// The job and its warnings.
 fn check(
     args: &JobArgs,
+    host: Option<&str>,
     declare: impl FnMut(&str, &Path) -> Result<Declared, String>,
 ) -> Result<(CheckedJob, Vec<Problem>), ManifestError> {
     let job = args.load()?;
+    let host = host
+        .map(|host| job.graph.hosts.chosen(Some(host)))
+        .transpose()
+        .map_err(|message| job.loaded.document.refusal([Finding::error(At::key(["cluster"]), message)]))?;
+    job.check_tls(host)?;
     let declared = job.declared(declare)?;
-    let (_, from_plan) = job.plan(job.loaded.manifest.job.workers.unwrap_or(1), &declared)?;
+    let (_, from_plan) = job.plan(worker_count(&job.loaded.manifest), &declared)?;
     let warnings = [job.warnings.clone(), from_plan].concat();
     Ok((job, warnings))
 }
@@ -144,7 +154,7 @@ inputs = ["stats"]
         let manifest = directory.path().join("job.toml");
         std::fs::write(&manifest, text).unwrap();
         let args = JobArgs { manifest, set: set.iter().map(ToString::to_string).collect() };
-        let (is_valid, problems) = match check(&args, declare) {
+        let (is_valid, problems) = match check(&args, None, declare) {
             Ok((_, warnings)) => (true, warnings),
             Err(error) => (false, error.problems().to_vec()),
         };
@@ -191,7 +201,7 @@ inputs = ["stats"]
     #[test]
     fn a_manifest_that_cannot_be_read_has_no_line() {
         let args = JobArgs { manifest: "/nowhere/job.toml".into(), set: Vec::new() };
-        let error = check(&args, |_, _| Ok(Declared::default())).unwrap_err();
+        let error = check(&args, None, |_, _| Ok(Declared::default())).unwrap_err();
         let problems = to_json(error.problems());
         assert_eq!((&problems[0]["line"], &problems[0]["file"]), (&json!(null), &json!("/nowhere/job.toml")));
     }

@@ -1,10 +1,10 @@
 //! The arguments by which every subcommand names its job, and how it is loaded from them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use crate::graph::{Declared, Graph, Plan};
-use crate::manifest::{At, Finding, Loaded, ManifestError, Problem};
+use crate::manifest::{At, Finding, Loaded, ManifestError, Problem, Tls, listed};
 
 /// The job to work on.
 #[derive(Debug, Clone, clap::Args)]
@@ -80,6 +80,39 @@ impl JobArgs {
 }
 
 impl CheckedJob {
+    /// Holds `[cluster.tls]` against the files that are there: those of `host`, or else, since no host needs those of the others, those of any.
+    ///
+    /// # Errors
+    /// [`ManifestError`] with every file that is missing.
+    pub fn check_tls(&self, host: Option<u16>) -> Result<(), ManifestError> {
+        let Some(tls) = self.loaded.manifest.cluster.as_ref().and_then(|cluster| cluster.tls.as_ref()) else {
+            return Ok(());
+        };
+        let hosts = host.map_or_else(|| (0..self.graph.hosts.count()).collect(), |host| vec![host]);
+        let of_hosts: Vec<Tls> =
+            hosts.into_iter().filter_map(|host| Some(tls.of_host(self.graph.hosts.name(host)?))).collect();
+        let missing = |field: &str, path: fn(&Tls) -> &str| {
+            let paths: BTreeSet<&str> = of_hosts.iter().map(path).collect();
+            let is_there = paths.iter().any(|path| self.loaded.resolve(path).is_file());
+            let at = At::value(["cluster", "tls", field]);
+            let finding = Finding::error(at, format!("there is no file {}", listed(paths.iter().copied())));
+            (!is_there).then(|| {
+                finding.help(
+                    "paths are relative to the manifest; each host needs a certificate and its key, and that of the CA",
+                )
+            })
+        };
+        let findings: Vec<Finding> = [
+            missing("ca", |tls| &tls.ca),
+            missing("certificate", |tls| &tls.certificate),
+            missing("key", |tls| &tls.key),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        if findings.is_empty() { Ok(()) } else { Err(self.loaded.document.refusal(findings)) }
+    }
+
     /// What each operator's component declares, by operator name. `declare` is given the operator's name and its component's path.
     ///
     /// # Errors

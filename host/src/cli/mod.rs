@@ -11,16 +11,19 @@ mod inspect;
 mod load;
 mod log;
 mod new;
+mod plan;
 mod progress;
 mod run;
 mod schema;
 mod state;
 mod stored;
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::graph::Declared;
 use crate::manifest::ManifestError;
 use crate::plugin::engine::Engine;
 
@@ -42,6 +45,8 @@ enum Command {
     Run(run::RunArgs),
     /// Say what is wrong with a manifest and its components.
     Check(check::CheckArgs),
+    /// Say which partitions and splits are on which host, worker and task, and what travels between hosts.
+    Plan(plan::PlanArgs),
     /// Build the components that a manifest names.
     Build(build::Build),
     /// Build a Rust crate to a component.
@@ -80,7 +85,8 @@ fn failed(error: impl Into<anyhow::Error>) -> Failure {
 pub fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Run(arguments) => run::run(&arguments),
-        Command::Check(arguments) => check_job(&arguments),
+        Command::Check(arguments) => declaring().and_then(|declare| check::run(&arguments, declare)),
+        Command::Plan(arguments) => declaring().and_then(|declare| plan::run(&arguments, declare)),
         Command::Build(arguments) => build::run(&arguments),
         Command::BuildRust(arguments) => build_rust::run(&arguments),
         Command::New(arguments) => new::run(&arguments),
@@ -98,15 +104,14 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// `wasmill check`, with the components loaded as a run would load them.
-fn check_job(arguments: &check::CheckArgs) -> Result<(), Failure> {
+/// Says what the component at a path declares, loaded as a run would load it.
+fn declaring() -> Result<impl FnMut(&str, &Path) -> Result<Declared, String>, Failure> {
     let engine = Engine::new().map_err(failed)?;
     let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(failed)?;
-    let declare = |_: &str, path: &std::path::Path| {
+    Ok(move |_: &str, path: &Path| {
         let function = runtime.block_on(engine.load(path)).map_err(|error| error.to_string())?;
         Ok(crate::job::declared(&function))
-    };
-    check::run(arguments, declare)
+    })
 }
 
 /// Loads and checks a job; prints what is wrong and what is doubtful.

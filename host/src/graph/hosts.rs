@@ -53,7 +53,9 @@ impl Hosts {
         let listed = || listed(self.names.iter().map(String::as_str));
         match name {
             None if self.names.is_empty() => Ok(0),
-            None => Err(format!("the job has several hosts: say by `--host NAME` which this is, of {}", listed())),
+            None => {
+                Err(format!("the manifest has `[cluster]`: say by `--host NAME` which host this is, of {}", listed()))
+            }
             Some(_) if self.names.is_empty() => {
                 Err("`--host` is for jobs of several hosts, but the manifest has no `[cluster]`".to_owned())
             }

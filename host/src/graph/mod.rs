@@ -14,6 +14,7 @@ mod progress;
 mod rules;
 #[cfg(test)]
 mod tests;
+mod travel;
 mod uses;
 
 pub use check::check;
@@ -22,6 +23,7 @@ pub use identity::StateIdentity;
 pub use placement::Alone;
 pub use plan::{Declared, OperatorPlan, Plan, Routing, Task, TaskId};
 pub use progress::{Upstream, Waiting};
+pub use travel::Travel;
 pub use uses::{Gathering, PlannedTable, PlannedUse, TableOptions, UseNode};
 
 use std::collections::BTreeMap;

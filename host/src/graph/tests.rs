@@ -501,7 +501,8 @@ proptest! {
         sets in proptest::collection::vec((proptest::sample::select(["job.name", "sources.bids.kind", "sinks", "operators.stats.inputs", "x.y"].as_slice()), new_text()), 0..2),
         wild in proptest::option::of(any::<String>()),
     ) {
-        let text = edits.iter().fold(VALID.to_owned(), |text, (at, length, new)| edit(&text, *at, *length, new));
+        let clustered = format!("{VALID}{}", cluster::CLUSTER);
+        let text = edits.iter().fold(clustered, |text, (at, length, new)| edit(&text, *at, *length, new));
         let overrides: Vec<_> = sets.iter().map(|(path, value)| format!("{path}={value}")).chain(wild).collect();
         let problems = match load_text("job.toml", "/jobs".into(), &text, &overrides) {
             Ok(loaded) => match check(&loaded.manifest, loaded.directory()) {

@@ -270,7 +270,8 @@ pub fn declared(function: &impl Callable) -> Declared {
     }
 }
 
-fn worker_count(manifest: &Manifest) -> u16 {
+/// The workers of this host: as the manifest says, or else one a core.
+pub fn worker_count(manifest: &Manifest) -> u16 {
     manifest.job.workers.unwrap_or_else(|| {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
         u16::try_from(cores).unwrap_or(u16::MAX)

@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-pub use assemble::{JobOptions, Serve, Serving, declared, load_functions, run};
+pub use assemble::{JobOptions, Serve, Serving, declared, load_functions, run, worker_count};
 pub use host::{ClusterStatus, RemoteLookups};
 pub use summary::{OperatorSummary, SourceSummary, Summary};
 

@@ -3,7 +3,7 @@
 use super::*;
 
 /// A cluster of two hosts without faults.
-const CLUSTER: &str = r#"
+pub(super) const CLUSTER: &str = r#"
 [cluster]
 leader = "beta"
 
@@ -14,7 +14,7 @@ address = "127.0.0.1:7101"
 address = "127.0.0.1:7102"
 "#;
 
-/// The valid manifest with `CLUSTER` behind it, whose first line is line 25.
+/// The valid manifest with `CLUSTER` behind it, of which `[cluster]` is line 25.
 fn clustered(edits: &[(&str, &str)]) -> String {
     let text = format!("{}{CLUSTER}", VALID.replace("partitions = 16", "partitions = 16\nworkers = 2"));
     edits.iter().fold(text, |text, (from, to)| {
@@ -59,7 +59,7 @@ fn a_process_is_told_which_host_it_is() {
 #[test]
 fn hosts_that_are_named_must_be_there() {
     check_clustered(&[], &[]);
-    check_clustered(&[("leader = \"beta\"", "leader = \"bta\"")], &["27:10 unknown host `bta`, did you mean `beta`?"]);
+    check_clustered(&[("leader = \"beta\"", "leader = \"bta\"")], &["26:10 unknown host `bta`, did you mean `beta`?"]);
     check_clustered(&[("key = \"/auction\"", "hosts = [\"alpha\", \"gamma\"]")], &["10:19 unknown host `gamma`"]);
     check_clustered(
         &[("key = \"/auction\"", "hosts = [\"alpha\", \"alpha\"]")],
@@ -69,7 +69,7 @@ fn hosts_that_are_named_must_be_there() {
     check_edits(&[("key = \"/auction\"", "hosts = [\"alpha\"]")], &["9:1 `hosts` has no effect here"]);
     check_clustered(
         &[("hosts.alpha", "hosts.\"al/pha\"")],
-        &["29:16 the name `al/pha` has a '/'; names have letters, digits, `-` and `_`"],
+        &["28:16 the name `al/pha` has a '/'; names have letters, digits, `-` and `_`"],
     );
 }
 
@@ -78,7 +78,7 @@ fn a_cluster_has_hosts_partitions_and_workers() {
     let without = CLUSTER.split_once("[cluster.hosts.alpha]").unwrap();
     check_clustered(
         &[(&format!("[cluster.hosts.alpha]{}", without.1), ""), ("leader = \"beta\"\n", "")],
-        &["26:2 `[cluster]` has no hosts"],
+        &["25:2 `[cluster]` has no hosts"],
     );
     check_clustered(&[("workers = 2\n", "")], &["1:2 `workers` is needed where a job has several hosts"]);
     let third = "[cluster.hosts.c]\naddress = \"127.0.0.1:7103\"\n[cluster.hosts.alpha]";
@@ -86,13 +86,13 @@ fn a_cluster_has_hosts_partitions_and_workers() {
         &[("partitions = 16", "partitions = 2"), ("[cluster.hosts.alpha]", third)],
         &["3:14 the job has 2 partitions for 3 hosts: each host needs one"],
     );
-    check_clustered(&[("leader", "lost-after = \"100ms\"\nleader")], &["27:14 `lost-after` must be at least 200ms"]);
+    check_clustered(&[("leader", "lost-after = \"100ms\"\nleader")], &["26:14 `lost-after` must be at least 200ms"]);
 }
 
 #[test]
 fn addresses_can_be_connected_to() {
     let case = |address: &str, expected: &[&str]| {
-        let expected: Vec<_> = expected.iter().map(|message| format!("31:11 {message}")).collect();
+        let expected: Vec<_> = expected.iter().map(|message| format!("30:11 {message}")).collect();
         let expected: Vec<_> = expected.iter().map(String::as_str).collect();
         check_clustered(&[("127.0.0.1:7101", address), ("leader", "insecure = true\nleader")], &expected);
     };
@@ -117,17 +117,17 @@ fn addresses_can_be_connected_to() {
     ] {
         case(address, &[&format!("`{address}` is not an address: {why}")]);
     }
-    check_clustered(&[("7102", "7101")], &["33:11 the host `alpha` has the address `127.0.0.1:7101`, too"]);
+    check_clustered(&[("7102", "7101")], &["32:11 the host `alpha` has the address `127.0.0.1:7101`, too"]);
     check_clustered(
         &[("127.0.0.1:7101", "LOCALHOST:1"), ("127.0.0.1:7102", "localhost:1")],
-        &["33:11 the host `alpha` has the address `localhost:1`, too"],
+        &["32:11 the host `alpha` has the address `localhost:1`, too"],
     );
 }
 
 #[test]
 fn addresses_of_other_machines_need_tls_or_a_word() {
     let open =
-        |address: &str| format!("30:11 `{address}` can be reached from elsewhere, and there is no `[cluster.tls]`");
+        |address: &str| format!("29:11 `{address}` can be reached from elsewhere, and there is no `[cluster.tls]`");
     for address in ["10.0.0.7:7101", "[fd00::1]:7101", "db1:7101", "[::ffff:10.0.0.1]:1"] {
         check_clustered(&[("127.0.0.1:7101", address)], &[&open(address)]);
         check_clustered(&[("127.0.0.1:7101", address), ("leader", "insecure = true\nleader")], &[]);
@@ -136,7 +136,7 @@ fn addresses_of_other_machines_need_tls_or_a_word() {
         check_clustered(&[("127.0.0.1:7101", address), ("[cluster.hosts.alpha]", tls)], &[]);
         check_clustered(
             &[("127.0.0.1:7101", address), ("[cluster.hosts.alpha]", tls), ("leader", "insecure = true\nleader")],
-            &["27:1 `insecure` has no effect beside `[cluster.tls]`"],
+            &["26:1 `insecure` has no effect beside `[cluster.tls]`"],
         );
     }
 }
@@ -158,9 +158,9 @@ fn lookups_between_hosts_are_set_for_all_or_for_one_use() {
     assert_eq!(
         shown(&loaded, findings),
         [
-            "19:57 `max-batch` has no effect here: it is for lookups",
-            "19:72 `linger` has no effect here: it is for lookups",
-            "19:81 `linger` must be at most 1s",
+            "19:53 `max-batch` has no effect here: it is for lookups",
+            "19:68 `linger` has no effect here: it is for lookups",
+            "19:77 `linger` must be at most 1s",
         ]
     );
 }

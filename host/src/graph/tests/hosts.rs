@@ -121,15 +121,28 @@ fn serializable_operators_and_those_whose_tables_they_use_are_on_the_leaders_hos
         assert_eq!(plan.operators[operator].forward_tasks(0), plan.operators[operator].tasks);
     }
     assert_eq!(tasks(&plan, COPY).len(), 6);
-    let by_way =
-        serializable(&[("tables.counts", "uses.seen = { table = \"look.seen\", read = true }\ntables.counts")]);
-    assert_eq!(by_way.operators[COPY].alone, None);
-    let one = plan_of_one_host();
+    let one =
+        self::plan(&text(1, 16, &[("inputs = [\"count\"]", "inputs = [\"count\"]\nisolation = \"serializable\"")]));
     assert!(one.operators.iter().all(|operator| operator.alone.is_none()));
 }
 
-fn plan_of_one_host() -> Plan {
-    plan(&text(1, 16, &[("inputs = [\"count\"]", "inputs = [\"count\"]\nisolation = \"serializable\"")]))
+#[test]
+fn what_stays_together_or_keeps_its_key_does_not_travel() {
+    let check = |text: &str, edges: &[Travel], lookups: Travel| {
+        let (graph, plan) = (graph(text), plan(text));
+        let ways = graph.edges.iter().zip(&plan.routings);
+        let travels = ways.map(|(edge, routing)| plan.travel_of_edge(edge, *routing)).collect::<Vec<_>>();
+        assert_eq!(travels, edges);
+        assert_eq!(plan.travel_of_use(OperatorIndex(LOOK), &plan.operators[LOOK].uses[0]), lookups);
+    };
+    use Travel::{ByKey, Nothing, OtherKeys, ToLeader};
+    // Into `copy`, into `count` from `copy` and from the files, into `look`, and out.
+    check(&text(1, 16, &[]), &[Nothing; 5], Nothing);
+    check(&text(2, 16, &[]), &[Nothing, ByKey, ByKey, OtherKeys, Nothing], OtherKeys);
+    let serializable = ("[\"copy\", \"files\"]", "[\"copy\", \"files\"]\nisolation = \"serializable\"");
+    check(&text(2, 16, &[serializable]), &[Nothing, ToLeader, ToLeader, ByKey, Nothing], ToLeader);
+    let re_keyed = ("inputs = [\"count\"]", "inputs = [\"count\"]\nkey = \"/bidder\"");
+    check(&text(2, 16, &[re_keyed]), &[Nothing, ByKey, ByKey, ByKey, Nothing], OtherKeys);
 }
 
 #[test]
