@@ -25,6 +25,8 @@ pub(super) enum Step {
     Process(HostId),
     /// A host says how things stand.
     Report(HostId),
+    /// A host wants a seal before its time.
+    Hurry(HostId),
     /// A message arrives.
     Message {
         from: HostId,
@@ -60,7 +62,9 @@ impl Step {
     pub(super) fn host(self) -> HostId {
         match self {
             Self::Listen(host) | Self::Work(host, _) | Self::Admit(host) | Self::Process(host) => host,
-            Self::Report(host) | Self::Message { to: host, .. } | Self::Parcel { to: host, .. } => host,
+            Self::Report(host) | Self::Hurry(host) | Self::Message { to: host, .. } | Self::Parcel { to: host, .. } => {
+                host
+            }
             Self::Connect(host, _) | Self::Notice(host, _) | Self::Start(host) | Self::Exit(host) => host,
             Self::Kill(host) | Self::CutPower(host, _) | Self::Cut(host, _) | Self::Stop(host) => host,
             Self::Fail(host) | Self::CloseOutput(host) => host,
@@ -170,6 +174,30 @@ impl World {
         steps
     }
 
+    /// All that can go wrong now, without regard to what was written and not synced.
+    pub(super) fn harms(&self) -> Vec<Step> {
+        let mut harms = Vec::new();
+        for host in self.ids() {
+            harms.extend(self.hosts[host.index()].process.is_some().then_some(Step::Kill(host)));
+            harms.extend(
+                self.running(host).is_some().then_some([Step::Stop(host), Step::Fail(host)]).into_iter().flatten(),
+            );
+        }
+        let can_be_cut =
+            |(from, to): &(HostId, HostId)| self.network.is_up(*from, *to) && !self.network.is_cut(*from, *to);
+        harms.extend(self.pairs().filter(can_be_cut).map(|(from, to)| Step::Cut(from, to)));
+        harms
+    }
+
+    /// What hosts may do to have an epoch sealed before its time.
+    pub(super) fn hurries(&self) -> impl Iterator<Item = Step> {
+        let can_hurry = |host: &HostId| {
+            let run = self.running(*host).and_then(|process| process.run.as_ref());
+            run.is_some_and(|run| run.is_open && !run.is_urgent && run.needs_seal())
+        };
+        self.ids().filter(can_hurry).map(Step::Hurry)
+    }
+
     /// Starts that need a person: of what has ended, though the job has not.
     pub(super) fn restarts(&self) -> Vec<Step> {
         let ended = self.hosts.iter().filter(|host| host.process.is_none() && host.ended.is_some() && !self.is_done());
@@ -204,6 +232,10 @@ impl World {
             Step::Work(host, lane) => self.work(host, lane, job)?,
             Step::Admit(host) | Step::Process(host) => self.run(step, host, job),
             Step::Report(host) => self.report(host, job),
+            Step::Hurry(host) => {
+                let process = self.hosts[host.index()].process.as_mut();
+                process.and_then(|process| process.run.as_mut()).into_iter().for_each(|run| run.is_urgent = true);
+            }
             Step::Message { from, to } => match self.network.next_message(from, to) {
                 Some(Arrival::Begin) => self.hear(to, Event::Connected(from)),
                 Some(Arrival::Message(message)) => self.hear(to, Event::Received { from, message }),
@@ -262,6 +294,9 @@ impl World {
         let Host { process: Some(process), disk, .. } = &mut self.hosts[host.index()] else { return Ok(()) };
         let had_run = process.run.is_some();
         process.work(host, lane, disk, job, self.at_once)?;
+        while self.at_once && process.has_work(lane) {
+            process.work(host, lane, disk, job, true)?;
+        }
         match &process.run {
             Some(run) if !had_run => self.oracle.check_joined(host, run.attempt),
             _ => Ok(()),
