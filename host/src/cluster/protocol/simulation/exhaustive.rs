@@ -94,7 +94,7 @@ fn started(job: &Job) -> Result<World, String> {
         world.take(step, job)?;
     }
     let is_between = |step: &Step| matches!(step, Step::Connect(..) | Step::Message { .. });
-    while let Some(step) = world.all_steps(job).into_iter().find(is_between) {
+    while let Some(step) = world.steps(job).into_iter().find(is_between) {
         world.take(step, job)?;
     }
     Ok(world)
@@ -104,7 +104,7 @@ impl State {
     /// What can happen next, and what is left of the bounds then.
     fn steps(&self, job: &Job) -> Vec<(Step, Bounds)> {
         let (world, left) = (&self.world, self.left);
-        let mut steps = world.all_steps(job);
+        let mut steps = world.steps(job);
         if steps.is_empty() {
             steps.extend(world.running(LEADER).map(|_| Step::Tick));
             steps.extend(world.restarts());
