@@ -360,6 +360,9 @@ impl Log {
             disk.sync_directory(&layout.entries).map_err(failed_to("sync", &layout.entries))?;
             slots::write(&*disk, &layout.committed, COMMITTED_MAGIC, job, committed)
                 .map_err(failed_to("write", &layout.committed))?;
+        } else {
+            // So may whoever wrote the last record; it has to be there after a loss of power before an entry behind the next one is.
+            disk.sync_file(&layout.committed).map_err(failed_to("sync", &layout.committed))?;
         }
         for epoch in dropped {
             let path = layout.entry(epoch);

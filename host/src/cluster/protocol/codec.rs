@@ -328,3 +328,201 @@ impl<'a> Reader<'a> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::epoch::standing::EntryId;
+
+    fn digest() -> impl Strategy<Value = Digest> {
+        any::<u128>().prop_map(Digest)
+    }
+
+    fn host() -> impl Strategy<Value = HostId> {
+        any::<u16>().prop_map(HostId)
+    }
+
+    fn entry() -> impl Strategy<Value = EntryId> {
+        (any::<u64>(), any::<u64>(), digest()).prop_map(|(epoch, attempt, digest)| EntryId { epoch, attempt, digest })
+    }
+
+    fn standing() -> impl Strategy<Value = Standing> {
+        let parts = (any::<u64>(), entry(), proptest::option::of(entry()));
+        parts.prop_map(|(attempt, committed, prepared)| Standing { attempt, committed, prepared })
+    }
+
+    fn report() -> impl Strategy<Value = Report> {
+        (any::<[bool; 7]>(), any::<u64>()).prop_map(
+            |([idle, ended, carried, needs, urgent, finished, unnoted], moved)| Report {
+                idle,
+                moved,
+                ended,
+                carried,
+                needs,
+                urgent,
+                finished,
+                unnoted,
+            },
+        )
+    }
+
+    fn reach() -> impl Strategy<Value = Reach> {
+        let times = || vec(any::<i64>(), 0..6);
+        (times(), times()).prop_map(|(sources, operators)| Reach { sources, operators })
+    }
+
+    fn outcome() -> impl Strategy<Value = Outcome> {
+        prop_oneof![
+            Just(Outcome::InputEnded),
+            Just(Outcome::Stopped),
+            Just(Outcome::StoppedShort),
+            Just(Outcome::OutputClosed),
+            (host(), any::<u8>(), ".{0,40}").prop_map(|(host, code, reason)| Outcome::failed(host, code, &reason)),
+        ]
+    }
+
+    fn end() -> impl Strategy<Value = EndReason> {
+        let lost = (host(), host()).prop_map(|(by, host)| EndReason::Lost { by, host });
+        prop_oneof![lost, outcome().prop_map(EndReason::Over)]
+    }
+
+    fn from_a_member() -> impl Strategy<Value = Message> {
+        let (attempt, epoch) = (any::<u64>, any::<u64>);
+        prop_oneof![
+            (attempt(), standing()).prop_map(|(attempt, standing)| Message::Hello { attempt, standing }),
+            vec(host(), 0..8).prop_map(|hosts| Message::Missing { hosts }),
+            (attempt(), reach()).prop_map(|(attempt, reach)| Message::Joined { attempt, reach }),
+            (attempt(), report()).prop_map(|(attempt, report)| Message::Report { attempt, report }),
+            (attempt(), any::<u32>(), report()).prop_map(|(attempt, round, report)| Message::Polled {
+                attempt,
+                round,
+                report
+            }),
+            (attempt(), epoch(), reach(), any::<bool>()).prop_map(|(attempt, epoch, reach, unnoted)| Message::Sealed {
+                attempt,
+                epoch,
+                reach,
+                unnoted
+            }),
+            (attempt(), epoch(), digest()).prop_map(|(attempt, epoch, digest)| Message::Prepared {
+                attempt,
+                epoch,
+                digest
+            }),
+            (attempt(), epoch()).prop_map(|(attempt, epoch)| Message::Committed { attempt, epoch }),
+            (attempt(), host()).prop_map(|(attempt, host)| Message::Parted { attempt, host }),
+            (attempt(), outcome()).prop_map(|(attempt, outcome)| Message::Over { attempt, outcome }),
+            Just(Message::Stop),
+            Just(Message::Bye),
+        ]
+    }
+
+    fn from_the_leader() -> impl Strategy<Value = Message> {
+        let (attempt, epoch) = (any::<u64>, any::<u64>);
+        let decision = (epoch(), digest()).prop_map(|(epoch, digest)| Decision { epoch, digest });
+        prop_oneof![
+            (attempt(), decision).prop_map(|(attempt, decision)| Message::Granted { attempt, decision }),
+            (attempt(), reach()).prop_map(|(attempt, progress)| Message::Start { attempt, progress }),
+            (attempt(), epoch()).prop_map(|(attempt, epoch)| Message::Close { attempt, epoch }),
+            (attempt(), any::<u32>()).prop_map(|(attempt, round)| Message::Poll { attempt, round }),
+            (attempt(), epoch(), any::<bool>(), any::<bool>())
+                .prop_map(|(attempt, epoch, last, finished)| Message::Seal { attempt, epoch, last, finished }),
+            (attempt(), epoch(), reach()).prop_map(|(attempt, epoch, progress)| Message::Open {
+                attempt,
+                epoch,
+                progress
+            }),
+            (attempt(), epoch()).prop_map(|(attempt, epoch)| Message::Commit { attempt, epoch }),
+            (attempt(), end()).prop_map(|(attempt, reason)| Message::End { attempt, reason }),
+        ]
+    }
+
+    fn message() -> impl Strategy<Value = Message> {
+        prop_oneof![from_a_member(), from_the_leader()]
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_again(message in message()) {
+            prop_assert_eq!(Message::decode(&message.encode()), Ok(message));
+        }
+
+        #[test]
+        fn what_is_cut_short_or_goes_on_is_an_error(message in message(), more in any::<u8>()) {
+            let bytes = message.encode();
+            (0..bytes.len()).for_each(|length| assert!(Message::decode(&bytes[..length]).is_err(), "{length}"));
+            prop_assert!(Message::decode(&[bytes.as_slice(), &[more]].concat()).is_err());
+        }
+
+        /// Every message has one form: what is read is written as it was.
+        #[test]
+        fn damaged_bytes_are_another_message_or_an_error(message in message(), at in any::<proptest::sample::Index>(), byte in any::<u8>()) {
+            let mut bytes = message.encode();
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+            if let Ok(other) = Message::decode(&bytes) {
+                prop_assert_eq!(other.encode(), bytes);
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_a_message_or_an_error(kind in 0..=45_u8, rest in vec(any::<u8>(), 0..80)) {
+            let bytes = [&[FORMAT_VERSION, kind], rest.as_slice()].concat();
+            if let Ok(message) = Message::decode(&bytes) {
+                prop_assert_eq!(message.encode(), bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn messages_lie_in_bytes_as_the_table_says() {
+        let check = |message: Message, bytes: &[u8]| {
+            assert_eq!(message.encode(), bytes, "{message:?}");
+            assert_eq!(Message::decode(bytes), Ok(message));
+        };
+        check(Message::Stop, &[1, 11]);
+        check(Message::Missing { hosts: vec![HostId(2), HostId(0x0103)] }, &[1, 2, 2, 0, 2, 0, 3, 1]);
+        check(Message::Close { attempt: 7, epoch: 258 }, &[1, 35, 7, 0, 0, 0, 0, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0]);
+        let report = Report { moved: 5, ended: true, unnoted: true, ..Report::default() };
+        let polled = [1, 5, 7, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0b0100_0010, 5, 0, 0, 0, 0, 0, 0, 0];
+        check(Message::Polled { attempt: 7, round: 9, report }, &polled);
+        let reach = Reach { sources: vec![-1], operators: Vec::new() };
+        let start = [1, 34, 7, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255];
+        check(Message::Start { attempt: 7, progress: reach }, &start);
+        let reason = EndReason::Over(Outcome::failed(HostId(1), 3, "é"));
+        let end = [1, 40, 7, 0, 0, 0, 0, 0, 0, 0, 1, 4, 1, 0, 3, 2, 0, 0xC3, 0xA9];
+        check(Message::End { attempt: 7, reason }, &end);
+    }
+
+    #[test]
+    fn counts_that_the_bytes_cannot_fill_are_errors() {
+        let attempt = [7, 0, 0, 0, 0, 0, 0, 0];
+        let check = |start: &[u8], what: &str| {
+            let error = Message::decode(start).unwrap_err().to_string();
+            assert!(error.contains(what), "{error}");
+        };
+        check(&[&[1, 3][..], &attempt, &[255; 8]].concat(), "ends too early");
+        check(&[1, 2, 255, 255, 0], "ends too early");
+        check(&[&[1, 10][..], &attempt, &[4, 0, 0, 1, 1, 16]].concat(), "reason is too long");
+        check(&[&[1, 10][..], &attempt, &[4, 0, 0, 1, 1, 0, 0xFF]].concat(), "not UTF-8");
+        check(&[&[1, 4][..], &attempt, &[0x80], &attempt].concat(), "flag that this program does not know");
+        check(&[2, 11], "format version 2");
+        check(&[], "ends too early");
+        check(&vec![1; MESSAGE_BYTES_MAX + 1], "longer than a message may be");
+    }
+
+    #[test]
+    fn a_reason_is_cut_between_two_characters() {
+        let Outcome::Failed { reason, .. } = Outcome::failed(HostId(0), 1, &"é".repeat(REASON_BYTES_MAX)) else {
+            panic!("it is a failure");
+        };
+        assert_eq!(reason.len(), REASON_BYTES_MAX);
+        let uncut = Outcome::Failed { host: HostId(0), code: 1, reason: "x".repeat(REASON_BYTES_MAX + 1) };
+        let decoded = Message::decode(&Message::Over { attempt: 0, outcome: uncut }.encode()).unwrap();
+        let expected = Outcome::Failed { host: HostId(0), code: 1, reason: "x".repeat(REASON_BYTES_MAX) };
+        assert_eq!(decoded, Message::Over { attempt: 0, outcome: expected });
+    }
+}

@@ -317,3 +317,46 @@ impl Member {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::protocol::Reach;
+
+    const LEADER: HostId = HostId(0);
+
+    fn grant(attempt: Attempt) -> Event {
+        Event::Received { from: LEADER, message: Message::Granted { attempt, decision: Decision::default() } }
+    }
+
+    /// A member of two hosts that has joined attempt 1.
+    fn joined() -> Member {
+        let mut member = Member::new(HostId(1), LEADER, 2);
+        member.on(Event::Standing(Standing::default()));
+        member.on(Event::Connected(LEADER));
+        member.on(grant(1));
+        member.on(Event::Joined { attempt: 1, reach: Reach::default() });
+        assert_eq!(member.attempt(), Some(1));
+        member
+    }
+
+    #[test]
+    fn a_newer_grant_ends_what_runs_and_is_not_taken_for_it() {
+        let mut member = joined();
+        let actions = member.on(grant(2));
+        assert!(matches!(actions[0], Action::EndAttempt { attempt: 1, .. }), "{actions:?}");
+        let parted = Message::Parted { attempt: 2, host: HostId(1) };
+        assert_eq!(actions[1..], [Action::Send { to: LEADER, message: parted }]);
+        assert_eq!(member.attempt(), None);
+        let standing = Standing { attempt: 1, ..Standing::default() };
+        let hello = Message::Hello { attempt: 2, standing };
+        assert_eq!(member.on(Event::Standing(standing)), [Action::Send { to: LEADER, message: hello }]);
+    }
+
+    #[test]
+    fn an_older_grant_is_let_pass() {
+        let mut member = joined();
+        assert_eq!(member.on(grant(1)), []);
+        assert_eq!(member.attempt(), Some(1));
+    }
+}

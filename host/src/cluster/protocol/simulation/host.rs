@@ -141,11 +141,7 @@ impl Process {
     pub(super) fn listen(&mut self, own: HostId, now: Duration, job: &Job) -> Result<Vec<Letter>, String> {
         let Some(event) = self.inbox.pop_front() else { return Ok(Vec::new()) };
         let mut letters = Vec::new();
-        let shown = std::env::var("TRACE").is_ok().then(|| format!("{event:?}"));
         for action in self.node.on(now, event) {
-            if let Some(shown) = &shown {
-                eprintln!("{own:?}: {shown} -> {action:?}");
-            }
             if let Action::Send { to, message } = action {
                 letters.push((to, message));
             } else {

@@ -7,6 +7,7 @@
 //! A failure names its seed: `WASMILL_SEED=N` runs that one alone, and `WASMILL_SEEDS=N` runs so many instead of [`SEEDS`].
 
 mod disk;
+mod exhaustive;
 mod host;
 mod network;
 mod oracle;
@@ -20,7 +21,9 @@ use xxhash_rust::xxh3::Xxh3;
 
 use super::HostId;
 use crate::dice::{Dice, Told, seeds};
+use exhaustive::{Bounds, explore};
 use random::{Course, Simulation, Trouble};
+use work::{Job, Record};
 
 /// The leader.
 const LEADER: HostId = HostId(0);
@@ -101,4 +104,29 @@ fn a_stop_commits_all_that_was_admitted_on_every_host() {
 fn the_same_seed_makes_the_same_run() {
     let trouble = Some(Trouble { harm_once_in: 40, ends_early: true });
     (0..20).for_each(|seed| assert_eq!(run(seed, trouble), run(seed, trouble), "seed {seed}"));
+}
+
+/// Explores a job, within bounds; `WASMILL_HARMS=N` has so many harms done instead.
+fn check_all(inputs: &[&[Record]], bounds: Bounds) {
+    let asked = std::env::var("WASMILL_HARMS").ok().map(|text| text.parse().expect("it is a number"));
+    let job = Job { inputs: inputs.iter().map(|input| input.to_vec()).collect() };
+    let bounds = Bounds { harms: asked.unwrap_or(bounds.harms), ..bounds };
+    let explored = explore(&job, bounds).unwrap_or_else(|fault| panic!("{fault}"));
+    println!("{} hosts, {bounds:?}: {explored:?}", inputs.len());
+    assert!(explored.ends > 0);
+}
+
+/// A record that makes so many hops behind the first.
+fn record(amount: u64, hops: u8) -> Record {
+    Record { amount, hops, is_looped: false, waits_for: i64::MIN }
+}
+
+#[test]
+fn no_order_of_steps_breaks_two_hosts() {
+    check_all(&[&[record(3, 1)], &[]], Bounds { harms: 1, seals: 1 });
+}
+
+#[test]
+fn no_order_of_steps_breaks_three_hosts() {
+    check_all(&[&[record(8, 1)], &[], &[]], Bounds { harms: 0, seals: 1 });
 }

@@ -134,7 +134,7 @@ impl Simulation {
 
     /// Something happens that may.
     fn go_on(&mut self) -> Verdict {
-        let mut steps = self.world.all_steps(&self.job);
+        let mut steps = self.world.steps(&self.job);
         self.course.steps += 1;
         let most = if steps.is_empty() { 50 } else { 2 };
         self.world.now += Duration::from_millis(self.dice.below(most) as u64);

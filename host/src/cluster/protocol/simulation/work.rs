@@ -114,6 +114,8 @@ pub(super) struct Run {
     /// Whether admission was ever open.
     pub(super) has_begun: bool,
     pub(super) is_open: bool,
+    /// Whether it asks for a seal before its time.
+    pub(super) is_urgent: bool,
     /// How far the inputs of all hosts had come when they were last told so.
     pub(super) progress: i64,
     moved: u64,
@@ -136,6 +138,7 @@ impl Run {
             unacknowledged: 0,
             has_begun: false,
             is_open: false,
+            is_urgent: false,
             progress: i64::MIN,
             moved: 0,
             moved_at_seal: 0,
@@ -158,6 +161,11 @@ impl Run {
     /// Whether nothing is in flight here.
     pub(super) fn is_idle(&self) -> bool {
         self.mailbox.is_empty() && self.unacknowledged == 0
+    }
+
+    /// Whether a seal would make something durable.
+    pub(super) fn needs_seal(&self) -> bool {
+        self.moved > self.moved_at_seal
     }
 
     /// Takes what has come, from here or elsewhere.
@@ -204,8 +212,8 @@ impl Run {
             moved: self.moved,
             ended: self.part.has_ended(input),
             carried: !self.part.carried.is_empty(),
-            needs: since > 0,
-            urgent: since >= URGENT_FROM,
+            needs: self.needs_seal(),
+            urgent: since >= URGENT_FROM || self.is_urgent,
             finished: self.finished,
             unnoted: self.unnoted,
         }
@@ -215,7 +223,7 @@ impl Run {
     pub(super) fn seal(&mut self, finished: bool) -> Entry {
         let entry = Entry::new(self.epoch, self.attempt, self.part.clone(), finished);
         (self.finished, self.unnoted) = (finished, self.part.has_output());
-        self.moved_at_seal = self.moved;
+        (self.moved_at_seal, self.is_urgent) = (self.moved, false);
         self.epoch += 1;
         self.part.output = 0;
         entry

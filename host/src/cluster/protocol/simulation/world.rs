@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::host::{Host, Lane, Process};
 use super::network::{Arrival, Network, Parcel};
 use super::oracle::Oracle;
-use super::work::Job;
+use super::work::{Job, Run};
 use super::{LEADER, Verdict};
 use crate::cluster::protocol::{Event, HostId, Outcome, Report, Settings};
 
@@ -25,6 +25,8 @@ pub(super) enum Step {
     Process(HostId),
     /// A host says how things stand.
     Report(HostId),
+    /// A host wants a seal before its time.
+    Hurry(HostId),
     /// A message arrives.
     Message {
         from: HostId,
@@ -60,7 +62,9 @@ impl Step {
     pub(super) fn host(self) -> HostId {
         match self {
             Self::Listen(host) | Self::Work(host, _) | Self::Admit(host) | Self::Process(host) => host,
-            Self::Report(host) | Self::Message { to: host, .. } | Self::Parcel { to: host, .. } => host,
+            Self::Report(host) | Self::Hurry(host) | Self::Message { to: host, .. } | Self::Parcel { to: host, .. } => {
+                host
+            }
             Self::Connect(host, _) | Self::Notice(host, _) | Self::Start(host) | Self::Exit(host) => host,
             Self::Kill(host) | Self::CutPower(host, _) | Self::Cut(host, _) | Self::Stop(host) => host,
             Self::Fail(host) | Self::CloseOutput(host) => host,
@@ -115,59 +119,77 @@ impl World {
         self.hosts.iter().all(|host| host.ended == Some(Outcome::InputEnded))
     }
 
-    /// The steps that can be taken without anybody's fault, but for ticks and what people do to start what has ended.
-    pub(super) fn steps(&self) -> Vec<Step> {
+    fn run(&self, host: HostId) -> Option<&Run> {
+        self.running(host).and_then(|process| process.run.as_ref())
+    }
+
+    fn run_mut(&mut self, host: HostId) -> Option<&mut Run> {
+        self.hosts[host.index()].process.as_mut().and_then(|process| process.run.as_mut())
+    }
+
+    /// The steps that can be taken without anybody doing harm: but for ticks, which are always possible, and starts that need a person.
+    pub(super) fn steps(&self, job: &Job) -> Vec<Step> {
         let mut steps = Vec::new();
-        for host in self.ids() {
-            let place = &self.hosts[host.index()];
-            let Some(process) = &place.process else {
-                steps.extend(place.ended.is_none().then_some(Step::Start(host)));
-                continue;
-            };
-            if !process.is_running() {
-                steps.push(Step::Exit(host));
-                continue;
-            }
-            steps.extend(process.has_heard().then_some(Step::Listen(host)));
-            let lanes = [Lane::Own, Lane::Leader].into_iter().filter(|lane| process.has_work(*lane));
-            steps.extend(lanes.map(|lane| Step::Work(host, lane)));
-        }
+        self.ids().for_each(|host| self.host_steps(host, job, &mut steps));
+        self.pairs().for_each(|(from, to)| self.session_steps(from, to, &mut steps));
         steps
     }
 
-    /// The steps of what runs.
-    fn run_steps(&self, job: &Job, steps: &mut Vec<Step>) {
+    fn host_steps(&self, host: HostId, job: &Job, steps: &mut Vec<Step>) {
+        let place = &self.hosts[host.index()];
+        let Some(process) = &place.process else {
+            return steps.extend(place.ended.is_none().then_some(Step::Start(host)));
+        };
+        if !process.is_running() {
+            return steps.push(Step::Exit(host));
+        }
+        steps.extend(process.has_heard().then_some(Step::Listen(host)));
+        let lanes = [Lane::Own, Lane::Leader].into_iter().filter(|lane| process.has_work(*lane));
+        steps.extend(lanes.map(|lane| Step::Work(host, lane)));
+        let Some(run) = &process.run else { return };
+        steps.extend((run.is_open && !run.part.has_ended(&job.inputs[host.index()])).then_some(Step::Admit(host)));
+        steps.extend((!run.mailbox.is_empty()).then_some(Step::Process(host)));
+        steps.extend(self.has_news(host, job).then_some(Step::Report(host)));
+    }
+
+    /// Whether there is something to say unasked.
+    fn has_news(&self, host: HostId, job: &Job) -> bool {
+        let is_new = |run: &Run| run.reported != Some(without_count(run.report(&job.inputs[host.index()])));
+        self.run(host).is_some_and(|run| run.is_open && is_new(run))
+    }
+
+    fn session_steps(&self, from: HostId, to: HostId, steps: &mut Vec<Step>) {
+        if self.running(to).is_none() {
+            return;
+        }
+        let network = &self.network;
+        steps.extend(network.has_message(from, to).then_some(Step::Message { from, to }));
+        steps.extend(network.has_parcel(from, to).then_some(Step::Parcel { from, to }));
+        steps.extend(network.is_broken(to, from).then_some(Step::Notice(to, from)));
+        let can_connect = network.is_free(from, to) && self.running(from).is_some();
+        steps.extend((can_connect && (from < to || !self.at_once)).then_some(Step::Connect(from, to)));
+    }
+
+    /// All that can go wrong now, without regard to what was written and not synced.
+    pub(super) fn harms(&self) -> Vec<Step> {
+        let mut harms = Vec::new();
         for host in self.ids() {
-            let Some(run) = self.running(host).and_then(|process| process.run.as_ref()) else { continue };
-            let input = &job.inputs[host.index()];
-            steps.extend((run.is_open && !run.part.has_ended(input)).then_some(Step::Admit(host)));
-            steps.extend((!run.mailbox.is_empty()).then_some(Step::Process(host)));
-            let is_new = run.reported != Some(without_count(run.report(input)));
-            steps.extend((run.is_open && is_new).then_some(Step::Report(host)));
-        }
-    }
-
-    /// The steps of what is between hosts.
-    fn network_steps(&self, steps: &mut Vec<Step>) {
-        for (from, to) in self.pairs() {
-            let network = &self.network;
-            if self.running(to).is_none() {
-                continue;
+            harms.extend(self.hosts[host.index()].process.is_some().then_some(Step::Kill(host)));
+            if self.running(host).is_some() {
+                harms.extend([Step::Stop(host), Step::Fail(host)]);
             }
-            steps.extend(network.has_message(from, to).then_some(Step::Message { from, to }));
-            steps.extend(network.has_parcel(from, to).then_some(Step::Parcel { from, to }));
-            steps.extend(network.is_broken(to, from).then_some(Step::Notice(to, from)));
-            let can_connect = network.is_free(from, to) && self.running(from).is_some();
-            steps.extend((can_connect && (from < to || !self.at_once)).then_some(Step::Connect(from, to)));
         }
+        let can_be_cut =
+            |(from, to): &(HostId, HostId)| self.network.is_up(*from, *to) && !self.network.is_cut(*from, *to);
+        harms.extend(self.pairs().filter(can_be_cut).map(|(from, to)| Step::Cut(from, to)));
+        harms
     }
 
-    /// All steps that can be taken without anybody's fault, ticks apart.
-    pub(super) fn all_steps(&self, job: &Job) -> Vec<Step> {
-        let mut steps = self.steps();
-        self.run_steps(job, &mut steps);
-        self.network_steps(&mut steps);
-        steps
+    /// What hosts may do to have an epoch sealed before its time.
+    pub(super) fn hurries(&self) -> impl Iterator<Item = Step> {
+        let may_hurry = |run: &Run| run.is_open && !run.is_urgent && run.needs_seal();
+        let can_hurry = move |host: &HostId| self.run(*host).is_some_and(may_hurry);
+        self.ids().filter(can_hurry).map(Step::Hurry)
     }
 
     /// Starts that need a person: of what has ended, though the job has not.
@@ -182,19 +204,20 @@ impl World {
         if self.at_once {
             self.settle(job)?;
         }
-        self.oracle.check(&self.hosts, job)?;
-        self.oracle.check_progress(&self.hosts, job)
+        self.oracle.check(&self.hosts, job)
     }
 
     /// Lets every process look at all it has heard, and say how things stand where that is new.
     fn settle(&mut self, job: &Job) -> Verdict {
         loop {
-            let mut steps = self.steps();
-            self.run_steps(job, &mut steps);
-            let Some(step) = steps.into_iter().find(|step| matches!(step, Step::Listen(_) | Step::Report(_))) else {
+            let has_heard = |host: &HostId| self.running(*host).is_some_and(Process::has_heard);
+            if let Some(host) = self.ids().find(has_heard) {
+                self.listen(host, job)?;
+            } else if let Some(host) = self.ids().find(|host| self.has_news(*host, job)) {
+                self.report(host, job);
+            } else {
                 return Ok(());
-            };
-            self.take_one(step, job)?;
+            }
         }
     }
 
@@ -202,8 +225,9 @@ impl World {
         match step {
             Step::Listen(host) => self.listen(host, job)?,
             Step::Work(host, lane) => self.work(host, lane, job)?,
-            Step::Admit(host) | Step::Process(host) => self.run(step, host, job),
+            Step::Admit(host) | Step::Process(host) => self.go_on(step, host, job),
             Step::Report(host) => self.report(host, job),
+            Step::Hurry(host) => self.run_mut(host).into_iter().for_each(|run| run.is_urgent = true),
             Step::Message { from, to } => match self.network.next_message(from, to) {
                 Some(Arrival::Begin) => self.hear(to, Event::Connected(from)),
                 Some(Arrival::Message(message)) => self.hear(to, Event::Received { from, message }),
@@ -252,6 +276,7 @@ impl World {
         for (to, message) in process.listen(host, self.now, job)? {
             self.network.send(host, to, message);
         }
+        self.oracle.check_progress(&self.hosts, job)?;
         match self.hosts[host.index()].process.as_ref().and_then(|process| process.outcome.clone()) {
             Some(outcome) => self.oracle.check_outcome(&self.hosts, host, &outcome),
             None => Ok(()),
@@ -262,15 +287,17 @@ impl World {
         let Host { process: Some(process), disk, .. } = &mut self.hosts[host.index()] else { return Ok(()) };
         let had_run = process.run.is_some();
         process.work(host, lane, disk, job, self.at_once)?;
+        while self.at_once && process.has_work(lane) {
+            process.work(host, lane, disk, job, true)?;
+        }
         match &process.run {
             Some(run) if !had_run => self.oracle.check_joined(host, run.attempt),
             _ => Ok(()),
         }
     }
 
-    fn run(&mut self, step: Step, host: HostId, job: &Job) {
-        let process = self.hosts[host.index()].process.as_mut();
-        let Some(run) = process.and_then(|process| process.run.as_mut()) else { return };
+    fn go_on(&mut self, step: Step, host: HostId, job: &Job) {
+        let Some(run) = self.run_mut(host) else { return };
         let (attempt, epoch) = (run.attempt, run.epoch);
         let sent = if let Step::Admit(_) = step { run.admit(host, job) } else { run.process(host, job) };
         if let Some((to, record)) = sent {
@@ -279,19 +306,17 @@ impl World {
     }
 
     fn report(&mut self, host: HostId, job: &Job) {
-        let Some(process) = &mut self.hosts[host.index()].process else { return };
-        let Some(run) = &mut process.run else { return };
+        let Some(run) = self.run_mut(host) else { return };
         let report = run.report(&job.inputs[host.index()]);
         run.reported = Some(without_count(report));
         let attempt = run.attempt;
-        process.hear(Event::Report { attempt, round: None, report });
+        self.hear(host, Event::Report { attempt, round: None, report });
     }
 
     fn parcel(&mut self, from: HostId, to: HostId) -> Verdict {
         let Some(parcel) = self.network.next_parcel(from, to) else { return Ok(()) };
         self.oracle.check_taken(&self.hosts[to.index()], &parcel)?;
-        let process = self.hosts[to.index()].process.as_mut();
-        let Some(run) = process.and_then(|process| process.run.as_mut()) else { return Ok(()) };
+        let Some(run) = self.run_mut(to) else { return Ok(()) };
         match parcel {
             Parcel::Record { attempt, record, .. } if attempt == run.attempt => {
                 run.take(record);
