@@ -8,7 +8,7 @@ use super::{Asked, Mailbox, Message, TaskUpdates};
 use crate::key::KeyHash;
 use crate::lookup::{self, Directory, TableId};
 use crate::metrics::OperatorMeters;
-use crate::plugin::{Consistency, LookupError, OtherTables, Outcomes, Page, TableUpdates, Use};
+use crate::plugin::{Consistency, LookupError, OtherTables, Outcomes, Page, Readers, TableUpdates, Use};
 use crate::record::{Batch, BatchSize, Column};
 use crate::state::update::{Operands, Updates};
 use crate::state::{TablesError, Updated};
@@ -245,6 +245,7 @@ impl OtherTables for Others {
         &self,
         table: usize,
         keys: &Column,
+        _: Readers<'_>,
         consistency: Consistency,
         found: &mut dyn FnMut(usize, Option<&[u8]>),
     ) -> Result<(), LookupError> {
@@ -257,6 +258,7 @@ impl OtherTables for Others {
         keys: &Column,
         times: &[i64],
         wait: bool,
+        _: Readers<'_>,
         found: &mut dyn FnMut(usize, Option<&[u8]>),
     ) -> Result<(), LookupError> {
         let used = &self.tables[table];
@@ -280,6 +282,7 @@ impl OtherTables for Others {
         from: &[u8],
         to: Option<&[u8]>,
         limit: usize,
+        _: Readers<'_>,
         consistency: Consistency,
     ) -> Result<Page, LookupError> {
         let page = self.directory.scan(self.tables[table].id, from, to, limit, consistency).map_err(told)?;

@@ -11,7 +11,7 @@ use super::dice::Dice;
 use crate::plugin::callable::{Callable, Process, Surroundings};
 use crate::plugin::{
     BatchLog, Consistency, Description, Effects, Emitted, Failure, FailureKind, LookupError, OtherTables, Outcomes,
-    PluginError, Sent, StateReader, TableUpdates, Use, Writes,
+    PluginError, Readers, Records, Sent, StateReader, TableUpdates, Use, Writes,
 };
 use crate::record::{Batch, Column};
 use crate::state::update::{Op, Operands, Updates};
@@ -56,6 +56,14 @@ impl Native {
     }
 }
 
+impl Native {
+    /// The same function, which says that it keeps records apart.
+    pub(super) fn apart(mut self) -> Self {
+        self.description.apart = true;
+        self
+    }
+}
+
 impl Callable for Native {
     type Instance = NativeInstance;
 
@@ -85,12 +93,18 @@ pub(super) struct NativeInstance {
 }
 
 impl Process for NativeInstance {
-    async fn process(&mut self, batch: Batch, _: &mut BatchLog) -> (Batch, Result<Effects, Failure>) {
+    async fn process(
+        &mut self,
+        batch: Batch,
+        records: Records,
+        _: &mut BatchLog,
+    ) -> (Batch, Result<Effects, Failure>) {
         let mut call = Call {
             state: &*self.state,
             others: &*self.others,
             uses: &self.uses,
             places: &self.places,
+            is_apart: records == Records::Apart,
             record: 0,
             time: 0,
             too_early: None,
@@ -102,6 +116,9 @@ impl Process for NativeInstance {
                 tokio::task::yield_now().await;
             }
             (call.record, call.time) = (record as u32, batch.times[record]);
+            if call.is_apart {
+                call.written.clear();
+            }
             (self.on_record)(&mut call, batch.keys.get(record), batch.values.get(record));
         }
         if let Some(message) = call.too_early {
@@ -125,6 +142,8 @@ pub(super) struct Call<'a> {
     others: &'a dyn OtherTables,
     uses: &'a [Use],
     places: &'a [usize],
+    /// Whether each record is on its own, and what it reads is read for it.
+    is_apart: bool,
     record: u32,
     /// The record's event time.
     time: i64,
@@ -152,6 +171,10 @@ fn record(key: &[u8], value: &[u8], time: i64) -> Batch {
 }
 
 impl Call<'_> {
+    fn readers(&self) -> Readers<'static> {
+        if self.is_apart { Readers::One(self.record) } else { Readers::All }
+    }
+
     /// A value of one of the task's own tables, with what this call has written.
     pub(super) fn get(&self, table: usize, key: &[u8]) -> Option<Vec<u8>> {
         if let Some(value) = self.written.get(&(table, key.to_vec())) {
@@ -159,7 +182,7 @@ impl Call<'_> {
         }
         let mut found = None;
         self.state
-            .read(table, &one(key), &mut |_, value| found = value.map(<[u8]>::to_vec))
+            .read(table, &one(key), self.readers(), &mut |_, value| found = value.map(<[u8]>::to_vec))
             .expect("the key is its own");
         found
     }
@@ -180,7 +203,7 @@ impl Call<'_> {
         let mut values = vec![None; keys.len()];
         let column: Column = keys.iter().copied().collect();
         let found = &mut |index: usize, value: Option<&[u8]>| values[index] = value.map(<[u8]>::to_vec);
-        self.others.get_many(self.places[used], &column, Consistency::Live, found).expect("it may be read");
+        self.others.get_many(self.places[used], &column, self.readers(), Consistency::Live, found).expect("it may be read");
         values
     }
 
@@ -188,7 +211,7 @@ impl Call<'_> {
     pub(super) fn look_up_waiting(&mut self, used: usize, key: &[u8]) -> Option<Vec<u8>> {
         let mut value = None;
         let found = &mut |_: usize, found: Option<&[u8]>| value = found.map(<[u8]>::to_vec);
-        match self.others.get_many_as_of_time(self.places[used], &one(key), &[self.time], true, found) {
+        match self.others.get_many_as_of_time(self.places[used], &one(key), &[self.time], true, self.readers(), found) {
             Ok(()) => value,
             Err(LookupError::NotYet(message)) => {
                 self.too_early = Some(message);
