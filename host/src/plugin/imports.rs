@@ -13,8 +13,8 @@ use super::bindings::wasmill::operator as wit;
 use super::bindings::wasmill::operator::types::Error;
 use super::declarations::Declarations;
 use super::{
-    BatchLog, Description, Effects, Emitted, Figures, Limits, OtherTables, Readers, Records, StateReadError, StateReader,
-    Use, Writes,
+    BatchLog, Description, Effects, Emitted, Figures, Limits, OtherTables, Readers, Records, StateReadError,
+    StateReader, Use, Writes,
 };
 use crate::record::{Batch, Column};
 
@@ -155,11 +155,13 @@ impl Host {
         let read = if written.is_empty() {
             self.state.read(table, &keys, readers, &mut |index, value| answer.take(index, value))
         } else {
-            self.state.read(table, &keys, readers, &mut |index, value| {
-                match written.get(&(table, readers.of(index), keys.get(index).into())) {
-                    Some(own) => answer.take(index, own.as_deref()),
-                    None => answer.take(index, value),
-                }
+            self.state.read(table, &keys, readers, &mut |index, value| match written.get(&(
+                table,
+                readers.of(index),
+                keys.get(index).into(),
+            )) {
+                Some(own) => answer.take(index, own.as_deref()),
+                None => answer.take(index, value),
             })
         };
         match read {
@@ -235,10 +237,9 @@ impl<'a> Readers<'a> {
             None => Ok(Self::All),
             Some(&[one]) => Ok(Self::One(one)),
             Some(each) if each.len() == keys => Ok(Self::Each(each)),
-            Some(each) => Err(Error::Malformed(format!(
-                "a read of {keys} keys, but `read-for` has named {} records",
-                each.len()
-            ))),
+            Some(each) => {
+                Err(Error::Malformed(format!("a read of {keys} keys, but `read-for` has named {} records", each.len())))
+            }
         }
     }
 }

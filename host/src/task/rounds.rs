@@ -278,7 +278,11 @@ impl Guesses {
             let reads = reads.keys.iter().map(|(by, place)| (*by, *place, false));
             reads.chain(writes.keys.iter().map(|(by, place)| (*by, *place, true)))
         };
-        both().for_each(|(by, ..)| if let Some(record) = by { sizes[record as usize] += 1 });
+        both().for_each(|(by, ..)| {
+            if let Some(record) = by {
+                sizes[record as usize] += 1
+            }
+        });
         let mut records = Vec::with_capacity(count);
         let mut start = 0;
         for (record, size) in sizes.iter().take(count).enumerate() {

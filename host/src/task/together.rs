@@ -131,7 +131,10 @@ mod tests {
                 puts(0, &["b", ""], &[true, false], None),
                 puts(0, &["d"], &[], None)
             ]),
-            [TableUpdates { records: vec![0, 1, 1, 2], ..puts(0, &["a", "b", "", "d"], &[true, true, false, true], None) }]
+            [TableUpdates {
+                records: vec![0, 1, 1, 2],
+                ..puts(0, &["a", "b", "", "d"], &[true, true, false, true], None)
+            }]
         );
         assert_eq!(
             joined(vec![puts(0, &["a"], &[], Some(1)), puts(0, &["b"], &[], Some(1))]),

@@ -93,12 +93,7 @@ pub(super) struct NativeInstance {
 }
 
 impl Process for NativeInstance {
-    async fn process(
-        &mut self,
-        batch: Batch,
-        records: Records,
-        _: &mut BatchLog,
-    ) -> (Batch, Result<Effects, Failure>) {
+    async fn process(&mut self, batch: Batch, records: Records, _: &mut BatchLog) -> (Batch, Result<Effects, Failure>) {
         let mut call = Call {
             state: &*self.state,
             others: &*self.others,
@@ -203,7 +198,9 @@ impl Call<'_> {
         let mut values = vec![None; keys.len()];
         let column: Column = keys.iter().copied().collect();
         let found = &mut |index: usize, value: Option<&[u8]>| values[index] = value.map(<[u8]>::to_vec);
-        self.others.get_many(self.places[used], &column, self.readers(), Consistency::Live, found).expect("it may be read");
+        self.others
+            .get_many(self.places[used], &column, self.readers(), Consistency::Live, found)
+            .expect("it may be read");
         values
     }
 
