@@ -14,6 +14,7 @@ mod new_guest;
 mod others;
 mod plain;
 mod readme;
+mod serializable;
 mod serving;
 mod soak;
 mod stop;

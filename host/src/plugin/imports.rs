@@ -458,3 +458,6 @@ impl wit::isolation::Host for Host {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -99,6 +99,7 @@ pub(super) struct Claims {
 impl Claims {
     /// Notes that records would write `keys`, each the one that stands in its place in `records`.
     pub(super) fn write(&mut self, table: TableId, is_ordered: bool, keys: &Column, records: &[u32]) {
+        self.places.reserve(records.len());
         for (key, &record) in keys.iter().zip(records) {
             let first = self.places.entry(Place::of(table, key)).or_insert(record);
             *first = record.min(*first);

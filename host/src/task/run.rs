@@ -281,7 +281,7 @@ impl<F: Callable> Task<F> {
 
     async fn work_on(&mut self, batch: Batch) -> Result<Option<Batch>, TaskError> {
         match self.seat.take() {
-            None => self.run_batch(batch).await,
+            None => self.run_batch(batch, BatchLog::default()).await,
             Some(seat) => {
                 self.seat = Some(self.round(seat, batch).await?);
                 Ok(None)
@@ -290,9 +290,8 @@ impl<F: Callable> Task<F> {
     }
 
     /// Calls the function with `batch`; where that fails, finds the record at fault, refuses it and runs the others. Where a record has to wait for progress, returns it
-    /// with all behind it.
-    pub(super) async fn run_batch(&mut self, batch: Batch) -> Result<Option<Batch>, TaskError> {
-        let mut log = BatchLog::default();
+    /// with all behind it. What it logs goes on under the account of `log`.
+    pub(super) async fn run_batch(&mut self, batch: Batch, mut log: BatchLog) -> Result<Option<Batch>, TaskError> {
         let (batch, result) = self.call(batch, Records::Together, &mut log).await?;
         let failure = match result {
             Ok(effects) => {

@@ -1,5 +1,6 @@
 //! A task's part in a round: see [`super::rounds`].
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -36,8 +37,8 @@ impl Recorder {
 struct Proposal {
     effects: Effects,
     reads: Touched,
-    /// Those that have failed.
-    failed: Vec<usize>,
+    /// Those that have failed, with what they said.
+    failed: BTreeMap<usize, Option<Arc<str>>>,
 }
 
 impl<F: Callable> Task<F> {
@@ -49,7 +50,7 @@ impl<F: Callable> Task<F> {
         let verdict = seat.claim(claims).await;
         let mut loses = verdict.losers(&reads, &writes, batch.len());
         // What failed may have failed for what it saw: it is found out when it runs on what those before it have left.
-        failed.iter().for_each(|&record| loses[record] = true);
+        failed.keys().for_each(|&record| loses[record] = true);
         let again: Vec<usize> = (0..batch.len()).filter(|&record| loses[record]).collect();
         if !again.is_empty() {
             drop_records(&mut effects, &loses);
@@ -59,9 +60,9 @@ impl<F: Callable> Task<F> {
         self.apply(&batch, effects)?;
         self.operator.meters.reruns.add(again.len() as u64);
         if seat.applied(again.len()).await {
-            let guesses = Guesses::new(&reads, &writes, batch.len(), |record| !failed.contains(&record));
+            let guesses = Guesses::new(&reads, &writes, batch.len(), |record| !failed.contains_key(&record));
             seat.turn().await;
-            self.run_again(&batch, &again, guesses).await?;
+            self.run_again(&batch, &again, guesses, &failed).await?;
             seat.pass();
         }
         Ok(seat)
@@ -95,7 +96,7 @@ impl<F: Callable> Task<F> {
                 Err(failure) => {
                     self.check_host(&failure)?;
                     match part.len() {
-                        1 => proposal.failed.push(part.start),
+                        1 => _ = proposal.failed.insert(part.start, failure.said),
                         _ => {
                             let parts = isolate::parts(part, &failure).into_iter().rev();
                             open.extend(parts.map(|part| (part, failure.said.clone())));
@@ -109,27 +110,35 @@ impl<F: Callable> Task<F> {
 
     /// Runs the records `again` of `batch` one after another, each on what those before it have left. Where it is likely that they are not in each other's way, several
     /// do so in one call, apart from each other; only those are applied that indeed have not read what one before them would write, and what is behind them runs again.
-    async fn run_again(&mut self, batch: &Batch, again: &[usize], mut guesses: Guesses) -> Result<(), TaskError> {
+    async fn run_again(
+        &mut self,
+        batch: &Batch,
+        again: &[usize],
+        mut guesses: Guesses,
+        failed: &BTreeMap<usize, Option<Arc<str>>>,
+    ) -> Result<(), TaskError> {
         let (mut left, mut most) = (again, if self.keeps_apart() { AGAIN_AT_FIRST } else { 1 });
         while let Some(&first) = left.first() {
             let together = guesses.together(&left[..most.min(left.len())]);
             let done = match together {
                 1 => {
-                    self.run_alone(batch, first).await?;
+                    self.run_alone(batch, first, failed.get(&first).cloned().flatten()).await?;
                     1
                 }
                 _ => self.run_speculatively(batch, &left[..together]).await?,
             };
             if together > 1 {
-                most = if done == together { 2 * most } else { done.max(2) };
+                most = if done == together { (2 * most).min(batch.len()) } else { done.max(2) };
             }
             left = &left[done..];
         }
         Ok(())
     }
 
-    async fn run_alone(&mut self, batch: &Batch, record: usize) -> Result<(), TaskError> {
-        let rest = self.run_batch(batch.slice(record..record + 1)).await?;
+    /// Runs a record by itself, which may have failed before with what was `told`.
+    async fn run_alone(&mut self, batch: &Batch, record: usize, told: Option<Arc<str>>) -> Result<(), TaskError> {
+        let log = BatchLog { told, ..BatchLog::default() };
+        let rest = self.run_batch(batch.slice(record..record + 1), log).await?;
         debug_assert!(rest.is_none(), "a serializable operator is not allowed to wait");
         Ok(())
     }
@@ -147,7 +156,7 @@ impl<F: Callable> Task<F> {
             Err(failure) => {
                 self.check_host(&failure)?;
                 for &record in again {
-                    self.run_alone(batch, record).await?;
+                    self.run_alone(batch, record, failure.said.clone()).await?;
                 }
                 return Ok(again.len());
             }

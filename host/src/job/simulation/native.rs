@@ -28,6 +28,7 @@ type OnRecord = fn(&mut Call<'_>, &[u8], &[u8]);
 pub(super) struct Native {
     description: Description,
     on_record: OnRecord,
+    fails: bool,
     dice: Mutex<Dice>,
 }
 
@@ -43,7 +44,7 @@ impl Native {
             ports: [&[crate::plugin::DEFAULT_PORT], ports].concat().into_iter().map(str::to_owned).collect(),
             ..Description::default()
         };
-        Self { description, on_record, dice: Mutex::new(dice) }
+        Self { description, on_record, fails: true, dice: Mutex::new(dice) }
     }
 }
 
@@ -62,6 +63,18 @@ impl Native {
         self.description.apart = true;
         self
     }
+
+    /// The same function, whose calls do not fail.
+    pub(super) fn calm(mut self) -> Self {
+        self.fails = false;
+        self
+    }
+
+    /// The same function; chance says whether it keeps records apart.
+    pub(super) fn perhaps_apart(self) -> Self {
+        let is_apart = self.dice.lock().once_in(2);
+        if is_apart { self.apart() } else { self }
+    }
 }
 
 impl Callable for Native {
@@ -77,7 +90,8 @@ impl Callable for Native {
             uses.iter().position(|used| used.name == *name).expect("the manifest names every table that is used")
         });
         let (places, dice) = (places.collect(), self.dice.lock().split());
-        Ok(NativeInstance { state, others, uses, places, on_record: self.on_record, dice })
+        let (on_record, fails) = (self.on_record, self.fails);
+        Ok(NativeInstance { state, others, uses, places, on_record, fails, dice })
     }
 }
 
@@ -89,6 +103,7 @@ pub(super) struct NativeInstance {
     /// The place of each table that the function uses among those of the operator.
     places: Vec<usize>,
     on_record: OnRecord,
+    fails: bool,
     dice: Dice,
 }
 
@@ -123,7 +138,7 @@ impl Process for NativeInstance {
         if self.dice.once_in(SUSPENDED_ONCE_IN) {
             tokio::task::yield_now().await;
         }
-        if self.dice.once_in(FAILS_ONCE_IN) {
+        if self.fails && self.dice.once_in(FAILS_ONCE_IN) {
             let message = "the simulation has it fail".to_owned();
             return (batch, Err(Failure { kind: FailureKind::Trap, message, culprit: None, said: None }));
         }

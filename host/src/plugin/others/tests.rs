@@ -478,3 +478,22 @@ fn declarations_are_for_describe() {
     assert!(host.uses_table("t".to_owned()).is_ok());
     assert!(host.uses_table("t".repeat(257)).unwrap_err().to_string().contains("257 bytes"));
 }
+
+#[test]
+fn lookups_and_scans_are_for_the_records_that_were_named() {
+    let shelf = Shelf::default();
+    let readers = Arc::clone(&shelf.readers);
+    let mut host = host(shelf);
+    host.call = super::super::imports::Call::of(4, Records::Apart, Default::default());
+    let read_for = |host: &mut Host, records: &[u32]| host.call.readers = Some(records.to_vec());
+    read_for(&mut host, &[1, 3]);
+    host.get_many("read".to_owned(), items(&["a", "b"]), Asked::Live).unwrap().unwrap();
+    read_for(&mut host, &[2, 2]);
+    host.get_many_at("prices".to_owned(), items(&["a", "b"]), vec![12, 13], false).unwrap().unwrap();
+    read_for(&mut host, &[0]);
+    host.scan("scanned".to_owned(), b"a".to_vec(), None, 1, Asked::Live).unwrap().unwrap();
+    read_for(&mut host, &[0]);
+    host.get("changed".to_owned(), b"a".to_vec(), Asked::Live).unwrap().unwrap_err();
+    host.get("read".to_owned(), b"a".to_vec(), Asked::Live).unwrap().unwrap();
+    assert_eq!(*readers.lock().unwrap(), ["Each([1, 3])", "Each([2, 2])", "One(0)", "All"]);
+}
