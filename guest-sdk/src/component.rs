@@ -7,7 +7,9 @@ use crate::Function;
 use crate::bindings::wasmill::operator::log::Level;
 use crate::bindings::wasmill::operator::tables::{self, Op, Outcomes, Page};
 use crate::bindings::wasmill::operator::types::{Batch, Column, Error, OptionalColumn};
-use crate::bindings::wasmill::operator::{culprit, declare, description::Descriptor, log, metrics, output, state};
+use crate::bindings::wasmill::operator::{
+    culprit, declare, description::Descriptor, isolation, log, metrics, output, state,
+};
 use crate::host::Host;
 use crate::runner::{Runner, report_panic};
 use crate::used::Consistency;
@@ -94,8 +96,16 @@ impl Host for Imports {
         metrics::count(name, by);
     }
 
+    fn count_many(&self, name: &str, by: &[u64], records: &[u32]) {
+        metrics::count_many(name, by, records);
+    }
+
     fn gauge(&self, name: &str, value: f64) {
         metrics::gauge(name, value);
+    }
+
+    fn gauge_many(&self, name: &str, values: &[f64], records: &[u32]) {
+        metrics::gauge_many(name, values, records);
     }
 
     fn reject(&self, record: u32, reason: &str) {
@@ -104,6 +114,14 @@ impl Host for Imports {
 
     fn begin_record(&self, record: u32) {
         culprit::begin_record(record);
+    }
+
+    fn is_apart(&self) -> bool {
+        isolation::is_apart()
+    }
+
+    fn read_for(&self, records: &[u32]) {
+        isolation::read_for(records);
     }
 }
 
@@ -126,6 +144,7 @@ impl<F: Function> Instance<F> {
         description.ordered_tables().iter().for_each(|table| declare::ordered_table(table));
         description.versioned_tables().iter().for_each(|(table, span_ms)| declare::versioned_table(table, *span_ms));
         description.used().iter().for_each(|table| declare::uses_table(table));
+        declare::apart();
         description.into_descriptor()
     }
 

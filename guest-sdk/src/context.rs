@@ -28,6 +28,8 @@ use crate::update::Updates;
 pub struct Context {
     host: Rc<dyn Host>,
     input: Rc<Batch>,
+    /// Whether the batch's records are apart: each sees the state as the call found it, and shares nothing with the others.
+    is_apart: Cell<bool>,
     record: Cell<u32>,
     time: Cell<i64>,
     keys: RefCell<KeyIndex>,
@@ -62,7 +64,7 @@ impl Context {
     pub fn state_of<C: Codec>(&self, table: &Table<C>, key: impl AsRef<[u8]>) -> Result<Entry<'_, C>, StateError> {
         let keys = &mut *self.keys.borrow_mut();
         keys.build(&self.input);
-        let slot = keys.slot_of_key(&self.input, key.as_ref());
+        let slot = keys.slot_of_key(&self.input, self.record.get(), key.as_ref());
         self.caches.entry(table, slot, self.record.get(), keys, &self.input, &*self.host)
     }
 
@@ -143,6 +145,7 @@ impl Context {
         Self {
             host,
             input: Rc::new(Batch::empty()),
+            is_apart: Cell::new(false),
             record: Cell::new(0),
             time: Cell::new(NO_TIME),
             keys: RefCell::new(KeyIndex::empty()),
@@ -165,6 +168,15 @@ impl Context {
         self.updates.get_mut().clear();
         *self.metrics.get_mut() = Metrics::default();
         self.input = input;
+        let is_apart = self.host.is_apart();
+        self.is_apart.set(is_apart);
+        self.keys.get_mut().set_apart(is_apart);
+        self.lookups.get_mut().set_apart(is_apart);
+    }
+
+    /// Says which record's lookups are gathered.
+    pub(crate) fn begin_prefetch(&self, record: u32) {
+        self.record.set(record);
     }
 
     pub(crate) fn begin_record(&mut self, record: u32, time: i64) {
@@ -174,7 +186,7 @@ impl Context {
     }
 
     pub(crate) fn end_record(&mut self) {
-        self.metrics.get_mut().keep();
+        self.metrics.get_mut().keep(self.record.get(), self.is_apart.get());
     }
 
     /// Takes back all effects of the current record and reports it to the host.
@@ -265,8 +277,8 @@ impl Emitter<'_> {
 #[derive(Default)]
 struct Metrics {
     of_record: Vec<(&'static str, Metric)>,
-    counts: Vec<(&'static str, u64)>,
-    gauges: Vec<(&'static str, f64)>,
+    counts: Vec<Figures<u64>>,
+    gauges: Vec<Figures<f64>>,
 }
 
 enum Metric {
@@ -274,31 +286,55 @@ enum Metric {
     Gauge(f64),
 }
 
+/// What becomes of a metric: of the batch as a whole, or, where its records are apart, of each that changes it.
+struct Figures<T> {
+    name: &'static str,
+    values: Vec<T>,
+    /// Empty where they are the batch's.
+    records: Vec<u32>,
+}
+
 impl Metrics {
-    /// Adds what the current record has counted to the batch's figures.
-    fn keep(&mut self) {
+    /// Adds what `record`, the current one, has counted to the batch's figures.
+    fn keep(&mut self, record: u32, is_apart: bool) {
+        let record = is_apart.then_some(record);
         for (name, metric) in self.of_record.drain(..) {
             match metric {
                 Metric::Count(by) => {
-                    let sum = figure(&mut self.counts, name);
+                    let sum = figure(&mut self.counts, name, record);
                     *sum = sum.saturating_add(by);
                 }
-                Metric::Gauge(value) => *figure(&mut self.gauges, name) = value,
+                Metric::Gauge(value) => *figure(&mut self.gauges, name, record) = value,
             }
         }
     }
 
     fn hand_over(&self, host: &dyn Host) {
-        self.counts.iter().for_each(|(name, by)| host.count(name, *by));
-        self.gauges.iter().for_each(|(name, value)| host.gauge(name, *value));
+        for Figures { name, values, records } in &self.counts {
+            match records.as_slice() {
+                [] => values.iter().for_each(|by| host.count(name, *by)),
+                records => host.count_many(name, values, records),
+            }
+        }
+        for Figures { name, values, records } in &self.gauges {
+            match records.as_slice() {
+                [] => values.iter().for_each(|value| host.gauge(name, *value)),
+                records => host.gauge_many(name, values, records),
+            }
+        }
     }
 }
 
-/// The figure of `name`. A function has few: a list is quicker than a map.
-fn figure<'m, T: Default>(figures: &'m mut Vec<(&'static str, T)>, name: &'static str) -> &'m mut T {
-    let index = figures.iter().position(|(known, _)| *known == name).unwrap_or_else(|| {
-        figures.push((name, T::default()));
+/// The figure of `name` for a record, or for the batch. A function has few: a list is quicker than a map.
+fn figure<'m, T: Default>(figures: &'m mut Vec<Figures<T>>, name: &'static str, record: Option<u32>) -> &'m mut T {
+    let index = figures.iter().position(|known| known.name == name).unwrap_or_else(|| {
+        figures.push(Figures { name, values: Vec::new(), records: Vec::new() });
         figures.len() - 1
     });
-    &mut figures[index].1
+    let Figures { values, records, .. } = &mut figures[index];
+    if values.is_empty() || records.last().copied() != record {
+        values.push(T::default());
+        records.extend(record);
+    }
+    values.last_mut().expect("it has one from just above on")
 }

@@ -44,7 +44,11 @@ pub(crate) trait Host {
     fn emit(&self, port: &str, emitted: &Batch, records: &[u32]) -> Result<(), Error>;
     fn log(&self, level: Level, message: &str);
     fn count(&self, name: &str, by: u64);
+    fn count_many(&self, name: &str, by: &[u64], records: &[u32]);
     fn gauge(&self, name: &str, value: f64);
+    fn gauge_many(&self, name: &str, values: &[f64], records: &[u32]);
     fn reject(&self, record: u32, reason: &str);
     fn begin_record(&self, record: u32);
+    fn is_apart(&self) -> bool;
+    fn read_for(&self, records: &[u32]);
 }

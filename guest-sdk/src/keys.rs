@@ -1,4 +1,4 @@
-//! The distinct keys of a batch: each gets a number, its *slot*, by which tables hold their values.
+//! The distinct keys of a batch: each gets a number, its *slot*, by which tables hold their values. Where records are apart, each has its keys to itself.
 //!
 //! Keys are hashed once a record and compared where they lie in the batch; nothing is allocated for one. The hash is for
 //! this table alone, and not the host's: crafted keys can make it slow, but only within one batch.
@@ -20,14 +20,21 @@ pub(crate) struct KeyIndex {
     distinct: Column,
     /// The number of slots that belong to records.
     distinct_len: usize,
+    /// Whether the batch's records are apart: then record i has slot i, and whatever other keys it asks for are its own.
+    is_apart: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Key {
     /// The record, or the number of records plus the place in `others`.
     place: u32,
+    /// The record that it is for, or [`ANYONE`].
+    of: u32,
     hash: u64,
 }
+
+/// In place of a record: a key that is for all of them.
+pub(crate) const ANYONE: u32 = u32::MAX;
 
 impl KeyIndex {
     pub(crate) fn empty() -> Self {
@@ -38,7 +45,13 @@ impl KeyIndex {
             others: Column::empty(),
             distinct: Column::empty(),
             distinct_len: 0,
+            is_apart: false,
         }
+    }
+
+    /// Says whether the records of the next batch are apart.
+    pub(crate) fn set_apart(&mut self, is_apart: bool) {
+        self.is_apart = is_apart;
     }
 
     /// Forgets the batch and keeps the memory.
@@ -58,11 +71,12 @@ impl KeyIndex {
         self.buckets.clear();
         self.buckets.resize((2 * batch.len()).next_power_of_two().max(16), 0);
         for record in 0..batch.len() {
+            let of = if self.is_apart { record as u32 } else { ANYONE };
             let key = batch.keys.get(record);
-            let hash = hash(key);
-            let slot = match self.find(batch, key, hash) {
+            let hash = hash(of, key);
+            let slot = match self.find(batch, of, key, hash) {
                 Ok(slot) => slot,
-                Err(bucket) => self.insert(bucket, record, hash),
+                Err(bucket) => self.insert(bucket, record, of, hash),
             };
             self.slots.push(slot);
         }
@@ -74,20 +88,29 @@ impl KeyIndex {
         self.slots[record as usize] as usize
     }
 
-    /// The slot of any key, after [`KeyIndex::build`]; a new one where no record has the key.
-    pub(crate) fn slot_of_key(&mut self, batch: &Batch, key: &[u8]) -> usize {
+    /// The slot of any key that `record` asks for, after [`KeyIndex::build`]; a new one where no record has the key.
+    pub(crate) fn slot_of_key(&mut self, batch: &Batch, record: u32, key: &[u8]) -> usize {
+        self.slot_for(batch, if self.is_apart { record } else { ANYONE }, key)
+    }
+
+    fn slot_for(&mut self, batch: &Batch, of: u32, key: &[u8]) -> usize {
         if 2 * self.keys.len() >= self.buckets.len() {
             self.grow();
         }
-        let hash = hash(key);
-        let slot = match self.find(batch, key, hash) {
+        let hash = hash(of, key);
+        let slot = match self.find(batch, of, key, hash) {
             Ok(slot) => slot,
             Err(bucket) => {
                 self.others.push(key);
-                self.insert(bucket, batch.len() + self.others.len() - 1, hash)
+                self.insert(bucket, batch.len() + self.others.len() - 1, of, hash)
             }
         };
         slot as usize
+    }
+
+    /// The records that the batch's own keys are read for, in the order of [`KeyIndex::distinct`]; `None` where they are not apart.
+    pub(crate) fn readers(&self) -> Option<&[u32]> {
+        self.is_apart.then_some(&*self.slots)
     }
 
     /// The key of a slot.
@@ -113,7 +136,7 @@ impl KeyIndex {
     }
 
     /// The slot of `key`, or the bucket where it would go.
-    fn find(&self, batch: &Batch, key: &[u8], hash: u64) -> Result<u32, usize> {
+    fn find(&self, batch: &Batch, of: u32, key: &[u8], hash: u64) -> Result<u32, usize> {
         let mask = self.buckets.len() - 1;
         let mut bucket = (hash >> 32) as usize & mask;
         loop {
@@ -121,7 +144,8 @@ impl KeyIndex {
                 0 => return Err(bucket),
                 found => {
                     let slot = found - 1;
-                    if self.keys[slot as usize].hash == hash && same(self.key(batch, slot as usize), key) {
+                    let found = self.keys[slot as usize];
+                    if found.hash == hash && found.of == of && same(self.key(batch, slot as usize), key) {
                         return Ok(slot);
                     }
                 }
@@ -130,9 +154,9 @@ impl KeyIndex {
         }
     }
 
-    fn insert(&mut self, bucket: usize, place: usize, hash: u64) -> u32 {
+    fn insert(&mut self, bucket: usize, place: usize, of: u32, hash: u64) -> u32 {
         let slot = self.keys.len() as u32;
-        self.keys.push(Key { place: place as u32, hash });
+        self.keys.push(Key { place: place as u32, of, hash });
         self.buckets[bucket] = slot + 1;
         slot
     }
@@ -165,9 +189,14 @@ impl KeySet {
         set
     }
 
-    /// The number of `key`, a new one where it has none yet.
-    pub(crate) fn place(&mut self, key: &[u8]) -> usize {
-        self.index.slot_of_key(&self.no_records, key)
+    /// The number of `key`, as it is wanted for the record `of` or for [`ANYONE`]; a new one where it has none yet.
+    pub(crate) fn place(&mut self, of: u32, key: &[u8]) -> usize {
+        self.index.slot_for(&self.no_records, of, key)
+    }
+
+    /// The records that the keys are wanted for, from number `first` on.
+    pub(crate) fn wanted_for(&self, first: usize) -> Vec<u32> {
+        self.index.keys[first..].iter().map(|key| key.of).collect()
     }
 
     /// The keys by their numbers.
@@ -183,10 +212,10 @@ impl KeySet {
 }
 
 /// Eight bytes at a step: rotate, xor, multiply, as rustc's FxHash does. The upper half is the well mixed one.
-fn hash(key: &[u8]) -> u64 {
+fn hash(of: u32, key: &[u8]) -> u64 {
     const FACTOR: u64 = 0x517c_c1b7_2722_0a95;
     let step = |hash: u64, word: u64| (hash.rotate_left(5) ^ word).wrapping_mul(FACTOR);
-    let mut hash = key.len() as u64;
+    let mut hash = key.len() as u64 ^ u64::from(of) << 32;
     let (words, rest) = key.as_chunks::<8>();
     for word in words {
         hash = step(hash, u64::from_le_bytes(*word));
@@ -243,12 +272,12 @@ mod tests {
         let batch = batch(&["x", "y"]);
         let mut index = KeyIndex::empty();
         index.build(&batch);
-        assert_eq!(index.slot_of_key(&batch, b"y"), 1);
+        assert_eq!(index.slot_of_key(&batch, 0, b"y"), 1);
         for number in 0..1_000 {
-            assert_eq!(index.slot_of_key(&batch, number.to_string().as_bytes()), 2 + number);
+            assert_eq!(index.slot_of_key(&batch, 1, number.to_string().as_bytes()), 2 + number);
         }
         for number in 0..1_000 {
-            assert_eq!(index.slot_of_key(&batch, number.to_string().as_bytes()), 2 + number);
+            assert_eq!(index.slot_of_key(&batch, 1, number.to_string().as_bytes()), 2 + number);
             assert_eq!(index.key(&batch, 2 + number), number.to_string().as_bytes());
         }
         assert_eq!(keys_of(index.distinct(&batch)), [b"x", b"y"]);
@@ -259,12 +288,28 @@ mod tests {
         let mut set = KeySet::empty();
         for _ in 0..2 {
             for number in 0..500 {
-                assert_eq!(set.place(number.to_string().as_bytes()), number);
+                assert_eq!(set.place(ANYONE, number.to_string().as_bytes()), number);
             }
-            assert_eq!(set.place(b"7"), 7);
+            assert_eq!(set.place(ANYONE, b"7"), 7);
             assert_eq!((set.keys().len(), set.keys().get(499)), (500, b"499".as_slice()));
             set.clear();
         }
+    }
+
+    #[test]
+    fn records_that_are_apart_share_no_slot() {
+        let batch = batch(&["a", "b", "a"]);
+        let mut index = KeyIndex::empty();
+        index.set_apart(true);
+        index.build(&batch);
+        assert_eq!(index.readers(), Some([0, 1, 2].as_slice()));
+        assert_eq!(keys_of(index.distinct(&batch)), [b"a", b"b", b"a"]);
+        assert_eq!((index.slot_of_key(&batch, 2, b"a"), index.slot_of_key(&batch, 1, b"a")), (2, 3));
+        assert_eq!((index.slot_of_key(&batch, 0, b"a"), index.slot_of_key(&batch, 1, b"a")), (0, 3));
+        assert_eq!((index.key(&batch, 2), index.key(&batch, 3)), (b"a".as_slice(), b"a".as_slice()));
+        let mut set = KeySet::empty();
+        assert_eq!([set.place(4, b"a"), set.place(5, b"a"), set.place(5, b"b"), set.place(4, b"a")], [0, 1, 2, 0]);
+        assert_eq!(set.wanted_for(1), [5, 5]);
     }
 
     #[test]

@@ -133,7 +133,8 @@ pub trait Function: Sized + 'static {
     fn describe() -> Description;
 
     /// Prepares an instance from the operator's `config`. The instance may keep only what follows from `config`: it is
-    /// replaced by a fresh one after any failure, and what should last belongs into a table.
+    /// replaced by a fresh one after any failure, and what should last belongs into a table. It must not keep what a record has read for the next one, not even within
+    /// a batch: under `isolation = "serializable"` that would be a read that nobody knows of.
     ///
     /// # Errors
     /// What is wrong with `config`; the job stops with this text.

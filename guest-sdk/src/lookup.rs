@@ -7,7 +7,7 @@ use crate::bindings::wasmill::operator::types::{Column, Error};
 use crate::codec::Codec;
 use crate::context::Context;
 use crate::host::Host;
-use crate::keys::KeySet;
+use crate::keys::{ANYONE, KeySet};
 use crate::used::{Consistency, UsedTable};
 
 /// What a batch will look up: see [`Function::prefetch`](crate::Function::prefetch).
@@ -86,6 +86,7 @@ impl fmt::Debug for Wants<'_> {
 #[derive(Default)]
 pub(crate) struct Lookups {
     lookups: Vec<Lookup>,
+    is_apart: bool,
 }
 
 /// The lookups in one table that show the same.
@@ -106,9 +107,15 @@ pub(crate) struct Refused {
 }
 
 impl Lookups {
-    /// Notes that `key` will be looked up. Returns its place, for [`Lookups::answer`].
-    pub(crate) fn want(&mut self, table: &'static str, shown: Shown, key: &[u8]) -> usize {
-        self.lookup(table, shown).keys.place(key)
+    /// Says whether the records of the next batch are apart: then each has lookups of its own.
+    pub(crate) fn set_apart(&mut self, is_apart: bool) {
+        self.is_apart = is_apart;
+    }
+
+    /// Notes that `record` will look `key` up. Returns the key's place, for [`Lookups::answer`].
+    pub(crate) fn want(&mut self, table: &'static str, shown: Shown, record: u32, key: &[u8]) -> usize {
+        let of = if self.is_apart { record } else { ANYONE };
+        self.lookup(table, shown).keys.place(of, key)
     }
 
     /// The value at a place, once all that is wanted has been asked for.
@@ -119,8 +126,12 @@ impl Lookups {
         place: usize,
         host: &dyn Host,
     ) -> Result<Option<&[u8]>, Refused> {
+        let is_apart = self.is_apart;
         let lookup = self.lookup(table, shown);
         if place >= lookup.answers.len() {
+            if is_apart {
+                host.read_for(&lookup.keys.wanted_for(lookup.answers.len()));
+            }
             lookup.ask(host)?;
         }
         Ok(lookup.answers[place].clone().map(|range| &lookup.bytes[range]))

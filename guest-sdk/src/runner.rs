@@ -55,6 +55,7 @@ impl<F: Function> Runner<F> {
         if self.context.uses_tables() {
             for index in 0..input.len() {
                 CURRENT.set(Some(index as u32));
+                self.context.begin_prefetch(index as u32);
                 self.function.prefetch(Record::of(&input, index), &mut Wants::new(&self.context));
             }
         }

@@ -239,15 +239,27 @@ pub(crate) struct Failure {
 }
 
 impl<C: Codec> Cache<C> {
-    /// Reads `slot`, if that has not been done, and all the batch's keys with it the first time.
-    fn read(&mut self, slot: usize, keys: &mut KeyIndex, batch: &Batch, host: &dyn Host) -> Result<(), StateError> {
+    /// Reads `slot` for `record`, if that has not been done, and all the batch's keys with it the first time.
+    fn read(
+        &mut self,
+        slot: usize,
+        record: u32,
+        keys: &mut KeyIndex,
+        batch: &Batch,
+        host: &dyn Host,
+    ) -> Result<(), StateError> {
         if self.slots.get(slot).is_some_and(|slot| slot.is_read) {
             return Ok(());
         }
         let refused = |error| StateError::Host { table: self.table, reason: host_error_text(error) };
         let prefetched = match &mut self.prefetched {
             Some(prefetched) => prefetched,
-            none => none.insert(host.get_many(self.table, keys.distinct(batch)).map_err(refused)?),
+            none => {
+                if let Some(readers) = keys.readers() {
+                    host.read_for(readers);
+                }
+                none.insert(host.get_many(self.table, keys.distinct(batch)).map_err(refused)?)
+            }
         };
         if self.slots.len() <= slot {
             self.slots.resize_with(prefetched.present.len().max(slot + 1), Slot::unread);
@@ -256,6 +268,9 @@ impl<C: Codec> Cache<C> {
         let bytes = match prefetched.present.get(slot) {
             Some(&present) => (present != 0).then(|| prefetched.items.get(slot)),
             None => {
+                if keys.readers().is_some() {
+                    host.read_for(&[record]);
+                }
                 fetched_now = host.get(self.table, keys.key(batch, slot)).map_err(refused)?;
                 fetched_now.as_deref()
             }
@@ -421,7 +436,7 @@ impl Caches {
         host: &dyn Host,
     ) -> Result<Entry<'_, C>, StateError> {
         let mut cache = self.cache(table)?;
-        cache.read(slot, keys, batch, host)?;
+        cache.read(slot, record, keys, batch, host)?;
         Ok(Entry { cache, slot, record, merged: &self.merged })
     }
 

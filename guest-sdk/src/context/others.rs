@@ -103,7 +103,8 @@ impl Context {
         self.check_used(table)?;
         let mut lookups = self.lookups.borrow_mut();
         let shown = Shown::State(consistency);
-        let places: Vec<_> = keys.into_iter().map(|key| lookups.want(table.name, shown, key.as_ref())).collect();
+        let places: Vec<_> =
+            keys.into_iter().map(|key| lookups.want(table.name, shown, self.record.get(), key.as_ref())).collect();
         drop(lookups);
         places.into_iter().map(|place| self.answer(table, shown, place)).collect()
     }
@@ -238,7 +239,7 @@ impl Context {
     /// Notes that `key` will be looked up. Of a table that is not declared, the lookup itself will tell.
     pub(crate) fn want(&self, table: &'static str, shown: Shown, key: &[u8]) {
         if self.uses.contains(&table) {
-            self.lookups.borrow_mut().want(table, shown, key);
+            self.lookups.borrow_mut().want(table, shown, self.record.get(), key);
         }
     }
 
@@ -251,6 +252,9 @@ impl Context {
         limit: u32,
         consistency: Consistency,
     ) -> Result<Page, StateError> {
+        if self.is_apart.get() {
+            self.host.read_for(&[self.record.get()]);
+        }
         let page = self.host.scan(table, from, to, limit, consistency);
         page.map_err(|error| self.refused(table, Refused { error, is_single: true }))
     }
@@ -283,7 +287,7 @@ impl Context {
         key: &[u8],
     ) -> Result<Option<C::Value>, StateError> {
         self.check_used(table)?;
-        let place = self.lookups.borrow_mut().want(table.name, shown, key);
+        let place = self.lookups.borrow_mut().want(table.name, shown, self.record.get(), key);
         self.answer(table, shown, place)
     }
 

@@ -33,6 +33,7 @@ pub struct Calls {
     pub emit: u32,
     pub reject: u32,
     pub begin_record: u32,
+    pub read_for: u32,
 }
 
 type TableKey = (String, Vec<u8>);
@@ -59,6 +60,12 @@ pub(super) struct MemoryHost {
     reached: RefCell<BTreeMap<String, i64>>,
     not_yet: Cell<bool>,
     look_up_keys_max: Cell<usize>,
+    /// Whether the records of a batch are apart.
+    is_apart: Cell<bool>,
+    /// For whom the next read is.
+    readers: RefCell<Option<Vec<u32>>>,
+    /// What was read for which record, where records are apart.
+    reads: RefCell<Vec<(u32, TableKey)>>,
     times: RefCell<Vec<i64>>,
     effects: RefCell<Effects>,
     calls: Cell<Calls>,
@@ -99,6 +106,9 @@ impl MemoryHost {
             stored: RefCell::default(),
             others: RefCell::new(others),
             look_up_keys_max: Cell::new(LOOK_UP_KEYS_MAX),
+            is_apart: Cell::new(false),
+            readers: RefCell::default(),
+            reads: RefCell::default(),
             times: RefCell::default(),
             effects: RefCell::default(),
             calls: Cell::default(),
@@ -156,6 +166,38 @@ impl MemoryHost {
     #[cfg(test)]
     pub(super) fn limit_look_up(&self, keys_max: usize) {
         self.look_up_keys_max.set(keys_max);
+    }
+
+    /// Says whether the records of each batch are apart from now on.
+    #[cfg(test)]
+    pub(super) fn set_apart(&self, is_apart: bool) {
+        self.is_apart.set(is_apart);
+    }
+
+    /// What was read for which record since this was asked last, in order: `RECORD TABLE/KEY`.
+    #[cfg(test)]
+    pub(super) fn take_reads(&self) -> Vec<String> {
+        let text =
+            |(record, (table, key)): (u32, TableKey)| format!("{record} {table}/{}", String::from_utf8_lossy(&key));
+        self.reads.take().into_iter().map(text).collect()
+    }
+
+    /// Notes a read of `count` keys, those of which `key` gives.
+    fn note_read<'k>(&self, table: &str, count: usize, key: impl Fn(usize) -> &'k [u8]) -> Result<(), Error> {
+        if !self.is_apart.get() {
+            return Ok(());
+        }
+        let readers = self.readers.take().ok_or_else(|| Error::Other("a read for nobody".to_owned()))?;
+        let reader = |index: usize| match readers.as_slice() {
+            [one] => Some(*one),
+            each => each.get(index).copied(),
+        };
+        if readers.len() > 1 && readers.len() != count {
+            return Err(Error::Malformed(format!("{} readers of {count} keys", readers.len())));
+        }
+        let noted = (0..count).filter_map(|index| Some((reader(index)?, (table.to_owned(), key(index).to_vec()))));
+        self.reads.borrow_mut().extend(noted);
+        Ok(())
     }
 
     pub(super) fn is_used(&self, table: &str) -> bool {
@@ -306,6 +348,7 @@ fn as_of(versions: &HashMap<TableKey, Versions>, key: &TableKey, time: i64) -> O
 impl Host for MemoryHost {
     fn get_many(&self, table: &str, keys: &Column) -> Result<OptionalColumn, Error> {
         self.counted(|calls| calls.get_many += 1);
+        self.note_read(table, keys.len(), |index| keys.get(index))?;
         self.check_table(table)?;
         self.check_keys(keys)?;
         let mut found = OptionalColumn { items: Column::empty(), present: Vec::new() };
@@ -319,6 +362,7 @@ impl Host for MemoryHost {
 
     fn get(&self, table: &str, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         self.counted(|calls| calls.get += 1);
+        self.note_read(table, 1, |_| key)?;
         self.check_table(table)?;
         self.check_key(key)?;
         Ok(self.read(table, key))
@@ -352,6 +396,7 @@ impl Host for MemoryHost {
 
     fn look_up_many(&self, table: &str, keys: &Column, _: Consistency) -> Result<OptionalColumn, Error> {
         self.counted(|calls| calls.look_up_many += 1);
+        self.note_read(table, keys.len(), |index| keys.get(index))?;
         self.check_used(table)?;
         check_column("keys", keys)?;
         if keys.len() > self.look_up_keys_max.get() {
@@ -369,12 +414,14 @@ impl Host for MemoryHost {
 
     fn look_up(&self, table: &str, key: &[u8], _: Consistency) -> Result<Option<Vec<u8>>, Error> {
         self.counted(|calls| calls.look_up += 1);
+        self.note_read(table, 1, |_| key)?;
         self.check_used(table)?;
         Ok(self.others.borrow()[table].get(key).cloned())
     }
 
     fn look_up_many_at(&self, table: &str, keys: &Column, times: &[i64], wait: bool) -> Result<OptionalColumn, Error> {
         self.counted(|calls| calls.look_up_many_at += 1);
+        self.note_read(table, keys.len(), |index| keys.get(index))?;
         self.check_used(table)?;
         check_column("keys", keys)?;
         if times.len() != keys.len() {
@@ -397,6 +444,7 @@ impl Host for MemoryHost {
 
     fn scan(&self, table: &str, from: &[u8], to: Option<&[u8]>, limit: u32, _: Consistency) -> Result<Page, Error> {
         self.counted(|calls| calls.scan += 1);
+        self.note_read(table, 1, |_| from)?;
         self.check_used(table)?;
         let others = self.others.borrow();
         let mut page = Page { keys: Column::empty(), values: Column::empty(), next: None };
@@ -497,6 +545,25 @@ impl Host for MemoryHost {
 
     fn count(&self, name: &str, by: u64) {
         *self.effects.borrow_mut().counts.entry(name.to_owned()).or_default() += by;
+    }
+
+    fn count_many(&self, name: &str, by: &[u64], records: &[u32]) {
+        assert_eq!(by.len(), records.len(), "an addition is of one record");
+        by.iter().for_each(|by| self.count(name, *by));
+    }
+
+    fn gauge_many(&self, name: &str, values: &[f64], records: &[u32]) {
+        assert_eq!(values.len(), records.len(), "a value is of one record");
+        values.iter().for_each(|value| self.gauge(name, *value));
+    }
+
+    fn is_apart(&self) -> bool {
+        self.is_apart.get()
+    }
+
+    fn read_for(&self, records: &[u32]) {
+        self.counted(|calls| calls.read_for += 1);
+        *self.readers.borrow_mut() = Some(records.to_vec());
     }
 
     fn gauge(&self, name: &str, value: f64) {

@@ -1,5 +1,6 @@
 //! The core over the host in memory: how many host calls a batch costs, and what refusals, panics and foreign keys do.
 
+mod apart;
 mod others;
 mod versions;
 

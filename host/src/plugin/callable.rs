@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::engine::Function;
 use super::instance::Instance;
-use super::{BatchLog, Description, Effects, Failure, Limits, OtherTables, PluginError, StateReader, Use};
+use super::{BatchLog, Description, Effects, Failure, Limits, OtherTables, PluginError, Records, StateReader, Use};
 use crate::record::Batch;
 
 /// What an instance is made with.
@@ -42,11 +42,17 @@ pub trait Callable: Send + Sync + 'static {
 
 /// An instance that works on batches.
 pub trait Process: Send {
-    /// Calls the function with `batch` and gives the batch back with what the call did. What it logs is written under the account of `log`.
+    /// Calls the function with `batch` and gives the batch back with what the call did. What it logs is written under the account of `log`. Several records
+    /// may be [`Records::Apart`] only where the function's description says so.
     ///
     /// # Errors
     /// [`Failure`] when the call failed; nothing of it has happened, and the instance must be dropped.
-    fn process(&mut self, batch: Batch, log: &mut BatchLog) -> impl Future<Output = (Batch, Result<Effects, Failure>)>;
+    fn process(
+        &mut self,
+        batch: Batch,
+        records: Records,
+        log: &mut BatchLog,
+    ) -> impl Future<Output = (Batch, Result<Effects, Failure>)>;
 }
 
 impl Callable for Function {
@@ -63,7 +69,12 @@ impl Callable for Function {
 }
 
 impl Process for Instance {
-    fn process(&mut self, batch: Batch, log: &mut BatchLog) -> impl Future<Output = (Batch, Result<Effects, Failure>)> {
-        Instance::process(self, batch, log)
+    fn process(
+        &mut self,
+        batch: Batch,
+        records: Records,
+        log: &mut BatchLog,
+    ) -> impl Future<Output = (Batch, Result<Effects, Failure>)> {
+        Instance::process(self, batch, records, log)
     }
 }

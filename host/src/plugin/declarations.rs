@@ -16,6 +16,7 @@ pub(super) struct Declarations {
     ordered: Vec<String>,
     versioned: Vec<(String, u64)>,
     uses: Vec<String>,
+    apart: bool,
 }
 
 impl Declarations {
@@ -47,6 +48,7 @@ impl Declarations {
             ordered_tables: self.ordered,
             versioned_tables: self.versioned,
             uses: self.uses,
+            apart: self.apart,
             ports: std::iter::once(DEFAULT_PORT.to_owned()).chain(told.ports).collect(),
         })
     }
@@ -97,6 +99,11 @@ impl wit::declare::Host for Host {
         self.declaring("uses-table", &name)?.uses.push(name);
         Ok(())
     }
+
+    fn apart(&mut self) -> wasmtime::Result<()> {
+        self.declaring("apart", "")?.apart = true;
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -124,6 +131,7 @@ mod tests {
             ordered: names(&["a"]),
             versioned: vec![("b".to_owned(), 5)],
             uses: names(&["c"]),
+            apart: true,
         };
         let description = complete(declarations).unwrap();
         assert_eq!(description.open_tables, ["b", "a"]);
@@ -131,6 +139,7 @@ mod tests {
         assert_eq!(description.versioned_tables, [("b".to_owned(), 5)]);
         assert_eq!(description.uses, ["c"]);
         assert_eq!(description.ports, ["out", "late"]);
+        assert!(description.apart && !complete(Declarations::default()).unwrap().apart);
     }
 
     #[test]

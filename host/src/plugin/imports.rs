@@ -12,7 +12,10 @@ use super::answer::Answer;
 use super::bindings::wasmill::operator as wit;
 use super::bindings::wasmill::operator::types::Error;
 use super::declarations::Declarations;
-use super::{BatchLog, Description, Effects, Emitted, Limits, OtherTables, StateReadError, StateReader, Use, Writes};
+use super::{
+    BatchLog, Description, Effects, Emitted, Figures, Limits, OtherTables, Readers, Records, StateReadError,
+    StateReader, Use, Writes,
+};
 use crate::record::{Batch, Column};
 
 /// How much of a logged error is kept for the message of a trap that follows it.
@@ -54,6 +57,10 @@ type Key = Box<[u8]>;
 pub(super) struct Call {
     /// Records in its batch; none outside `process`, where effects are refused.
     pub(super) records: u32,
+    /// Whether they are [`Records::Apart`].
+    is_apart: bool,
+    /// For which of them the next read is, where the guest has said so.
+    pub(super) readers: Option<Vec<u32>>,
     pub(super) effects: Effects,
     pub(super) culprit: Option<u32>,
     /// Why the host could not do its part.
@@ -65,8 +72,8 @@ pub(super) struct Call {
     /// What it and earlier calls with the same batch have logged.
     pub(super) log: BatchLog,
     output_bytes: u64,
-    /// What the call has written, for its own later reads; filled only once it reads after writing.
-    written: HashMap<(usize, Key), Option<Box<[u8]>>>,
+    /// What the call has written, for its own later reads; filled only once it reads after writing. Where records are apart, it is kept by record.
+    written: HashMap<(usize, Option<u32>, Key), Option<Box<[u8]>>>,
     /// How many of `effects.writes` are in `written`.
     indexed_writes: usize,
 }
@@ -132,6 +139,7 @@ impl Host {
     }
 
     fn read_many(&mut self, table: &str, keys: wit::types::Column) -> Result<wit::types::OptionalColumn, Error> {
+        let named = self.call.readers.take();
         let table = self.table(table)?;
         let keys = column(keys)?;
         if keys.len() > LOOKUP_KEYS_MAX {
@@ -140,13 +148,18 @@ impl Host {
         if self.call.records == 0 {
             return Err(Error::Other("there is no state outside `process`".to_owned()));
         }
+        let readers = Readers::named(named.as_deref(), keys.len())?;
         let mut answer = Answer::new(keys.len(), self.limits.memory_bytes_max);
         self.call.index_writes();
         let written = &self.call.written;
         let read = if written.is_empty() {
-            self.state.read(table, &keys, &mut |index, value| answer.take(index, value))
+            self.state.read(table, &keys, readers, &mut |index, value| answer.take(index, value))
         } else {
-            self.state.read(table, &keys, &mut |index, value| match written.get(&(table, keys.get(index).into())) {
+            self.state.read(table, &keys, readers, &mut |index, value| match written.get(&(
+                table,
+                readers.of(index),
+                keys.get(index).into(),
+            )) {
                 Some(own) => answer.take(index, own.as_deref()),
                 None => answer.take(index, value),
             })
@@ -200,19 +213,34 @@ impl Host {
 }
 
 impl Call {
-    /// A call with a batch of `records` records, which goes on with the batch's `log`.
-    pub(super) fn of(records: u32, log: BatchLog) -> Self {
-        Self { records, log, ..Self::default() }
+    /// A call with a batch of `count` records, which goes on with the batch's `log`.
+    pub(super) fn of(count: u32, records: Records, log: BatchLog) -> Self {
+        Self { records: count, is_apart: records == Records::Apart, log, ..Self::default() }
     }
 
     fn index_writes(&mut self) {
         for writes in &self.effects.writes[self.indexed_writes..] {
             for (index, key) in writes.keys.iter().enumerate() {
                 let value = writes.values.as_ref().map(|values| values.get(index).into());
-                self.written.insert((writes.table, key.into()), value);
+                let writer = self.is_apart.then(|| writes.records[index]);
+                self.written.insert((writes.table, writer, key.into()), value);
             }
         }
         self.indexed_writes = self.effects.writes.len();
+    }
+}
+
+impl<'a> Readers<'a> {
+    /// Those of a read of `keys` keys that the guest has named: one a key, or one for all keys. Without `named` it has named none.
+    pub(super) fn named(named: Option<&'a [u32]>, keys: usize) -> Result<Self, Error> {
+        match named {
+            None => Ok(Self::All),
+            Some(&[one]) => Ok(Self::One(one)),
+            Some(each) if each.len() == keys => Ok(Self::Each(each)),
+            Some(each) => {
+                Err(Error::Malformed(format!("a read of {keys} keys, but `read-for` has named {} records", each.len())))
+            }
+        }
     }
 }
 
@@ -343,9 +371,16 @@ impl wit::log::Host for Host {
 }
 
 impl Host {
-    /// Whether a change of a metric is kept; those past the limits are left out.
-    fn keeps_metric(&mut self, name: &str) -> bool {
-        name.len() <= METRIC_NAME_BYTES_MAX && self.retain(1, name.len()).is_ok()
+    /// Whether `changes` changes of a metric are kept; those past the limits are left out.
+    fn keeps_metric(&mut self, name: &str, changes: usize) -> bool {
+        name.len() <= METRIC_NAME_BYTES_MAX && self.retain(changes, name.len()).is_ok()
+    }
+
+    fn check_figures(&self, call: &str, count: usize, records: &[u32]) -> wasmtime::Result<()> {
+        match self.check_records(records, count) {
+            Err(Error::Malformed(error)) => wasmtime::bail!("`metrics.{call}`: {error}"),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -360,15 +395,31 @@ pub(super) fn shortened(mut text: String, bytes_max: usize) -> String {
 
 impl wit::metrics::Host for Host {
     fn count(&mut self, name: String, by: u64) -> wasmtime::Result<()> {
-        if self.keeps_metric(&name) {
-            self.call.effects.counts.push((name, by));
+        if self.keeps_metric(&name, 1) {
+            self.call.effects.counts.push(Figures { name, values: vec![by], records: Vec::new() });
+        }
+        Ok(())
+    }
+
+    fn count_many(&mut self, name: String, by: Vec<u64>, records: Vec<u32>) -> wasmtime::Result<()> {
+        self.check_figures("count-many", by.len(), &records)?;
+        if self.keeps_metric(&name, by.len()) {
+            self.call.effects.counts.push(Figures { name, values: by, records });
         }
         Ok(())
     }
 
     fn gauge(&mut self, name: String, value: f64) -> wasmtime::Result<()> {
-        if self.keeps_metric(&name) {
-            self.call.effects.gauges.push((name, value));
+        if self.keeps_metric(&name, 1) {
+            self.call.effects.gauges.push(Figures { name, values: vec![value], records: Vec::new() });
+        }
+        Ok(())
+    }
+
+    fn gauge_many(&mut self, name: String, values: Vec<f64>, records: Vec<u32>) -> wasmtime::Result<()> {
+        self.check_figures("gauge-many", values.len(), &records)?;
+        if self.keeps_metric(&name, values.len()) {
+            self.call.effects.gauges.push(Figures { name, values, records });
         }
         Ok(())
     }
@@ -392,3 +443,21 @@ impl wit::culprit::Host for Host {
         Ok(())
     }
 }
+
+impl wit::isolation::Host for Host {
+    fn is_apart(&mut self) -> wasmtime::Result<bool> {
+        Ok(self.call.is_apart)
+    }
+
+    fn read_for(&mut self, records: Vec<u32>) -> wasmtime::Result<()> {
+        let batch = self.call.records;
+        if let Some(record) = records.iter().find(|&&record| record >= batch) {
+            wasmtime::bail!("`read-for` record {record} in a batch of {batch}");
+        }
+        self.call.readers = self.call.is_apart.then_some(records);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

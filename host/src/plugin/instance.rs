@@ -16,7 +16,7 @@ use super::run_clock::RunClock;
 use super::trap::{self, OverTime};
 use super::{
     BatchLog, Consistency, Description, Effects, Failure, FailureKind, Limits, LookupError, OtherTables, Page,
-    PluginError, StateReadError, StateReader, Use,
+    PluginError, Readers, Records, StateReadError, StateReader, Use,
 };
 use crate::record::{Batch, Column};
 
@@ -82,9 +82,14 @@ impl Instance {
     ///
     /// # Errors
     /// [`Failure`] when the call failed; nothing of it has happened, and the instance must be dropped.
-    pub async fn process(&mut self, batch: Batch, log: &mut BatchLog) -> (Batch, Result<Effects, Failure>) {
+    pub async fn process(
+        &mut self,
+        batch: Batch,
+        records: Records,
+        log: &mut BatchLog,
+    ) -> (Batch, Result<Effects, Failure>) {
         let host = self.store.data_mut();
-        host.call = Call::of(batch.len() as u32, std::mem::take(log));
+        host.call = Call::of(batch.len() as u32, records, std::mem::take(log));
         // A function may go on without the memory that an earlier call wanted.
         host.memory.refused = None;
         let input = into_wit(batch);
@@ -154,7 +159,13 @@ impl Host {
 pub struct Nothing;
 
 impl StateReader for Nothing {
-    fn read(&self, _: usize, _: &Column, _: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<(), StateReadError> {
+    fn read(
+        &self,
+        _: usize,
+        _: &Column,
+        _: Readers<'_>,
+        _: &mut dyn FnMut(usize, Option<&[u8]>),
+    ) -> Result<(), StateReadError> {
         Ok(())
     }
 
@@ -168,6 +179,7 @@ impl OtherTables for Nothing {
         &self,
         _: usize,
         _: &Column,
+        _: Readers<'_>,
         _: Consistency,
         _: &mut dyn FnMut(usize, Option<&[u8]>),
     ) -> Result<(), LookupError> {
@@ -180,12 +192,21 @@ impl OtherTables for Nothing {
         _: &Column,
         _: &[i64],
         _: bool,
+        _: Readers<'_>,
         _: &mut dyn FnMut(usize, Option<&[u8]>),
     ) -> Result<(), LookupError> {
         Err(LookupError::NotAllowed("there are no tables beside the operator's own".to_owned()))
     }
 
-    fn scan(&self, _: usize, _: &[u8], _: Option<&[u8]>, _: usize, _: Consistency) -> Result<Page, LookupError> {
+    fn scan(
+        &self,
+        _: usize,
+        _: &[u8],
+        _: Option<&[u8]>,
+        _: usize,
+        _: Readers<'_>,
+        _: Consistency,
+    ) -> Result<Page, LookupError> {
         Err(LookupError::NotAllowed("there are no tables beside the operator's own".to_owned()))
     }
 }

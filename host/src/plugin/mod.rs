@@ -52,6 +52,39 @@ pub struct Description {
     pub uses: Vec<String>,
     /// The ports it emits on, `out` first.
     pub ports: Vec<String>,
+    /// Whether it can take calls whose records are [`Records::Apart`].
+    pub apart: bool,
+}
+
+/// What the records of a call are to each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Records {
+    /// Each sees what those before it have written.
+    Together,
+    /// Each sees the state as the call found it, and the call tells what each reads.
+    Apart,
+}
+
+/// For which records of a call something is read, by their places in its batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Readers<'a> {
+    /// For all of them, as far as is known.
+    All,
+    /// For one of them.
+    One(u32),
+    /// Each key for one of them: as many as there are keys.
+    Each(&'a [u32]),
+}
+
+impl Readers<'_> {
+    /// The record that wants key `index`, if it is known.
+    pub fn of(self, index: usize) -> Option<u32> {
+        match self {
+            Self::All => None,
+            Self::One(record) => Some(record),
+            Self::Each(records) => records.get(index).copied(),
+        }
+    }
 }
 
 /// What a function may use.
@@ -69,7 +102,7 @@ pub struct Limits {
 
 /// State as an instance reads it: the tables of the task that runs it.
 pub trait StateReader: Send + Sync {
-    /// Calls `found` for each of `keys` with its index and value.
+    /// Calls `found` for each of `keys`, which `readers` want, with its index and value.
     ///
     /// # Errors
     /// Before `found` is called for the first time, or when state on disk cannot be read.
@@ -77,6 +110,7 @@ pub trait StateReader: Send + Sync {
         &self,
         table: usize,
         keys: &Column,
+        readers: Readers<'_>,
         found: &mut dyn FnMut(usize, Option<&[u8]>),
     ) -> Result<(), StateReadError>;
 
@@ -107,7 +141,7 @@ pub struct Fetched {
 
 /// The tables that an operator uses beside its own, as an instance reads them. A table is named by its place in the operator's `uses`.
 pub trait OtherTables: Send + Sync {
-    /// Calls `found` once for each of `keys` that this host owns, with its index and value, in any order.
+    /// Calls `found` once for each of `keys` that this host owns, which `readers` want, with its index and value, in any order.
     ///
     /// # Errors
     /// [`LookupError::Host`] when state cannot be read, else what the guest is told.
@@ -115,6 +149,7 @@ pub trait OtherTables: Send + Sync {
         &self,
         table: usize,
         keys: &Column,
+        readers: Readers<'_>,
         consistency: Consistency,
         found: &mut dyn FnMut(usize, Option<&[u8]>),
     ) -> Result<(), LookupError>;
@@ -130,6 +165,7 @@ pub trait OtherTables: Send + Sync {
         keys: &Column,
         times: &[i64],
         wait: bool,
+        readers: Readers<'_>,
         found: &mut dyn FnMut(usize, Option<&[u8]>),
     ) -> Result<(), LookupError>;
 
@@ -143,6 +179,7 @@ pub trait OtherTables: Send + Sync {
         from: &[u8],
         to: Option<&[u8]>,
         limit: usize,
+        readers: Readers<'_>,
         consistency: Consistency,
     ) -> Result<Page, LookupError>;
 
@@ -263,6 +300,17 @@ pub struct Emitted {
     pub records: Vec<u32>,
 }
 
+/// Changes of a metric.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Figures<T> {
+    /// Its name.
+    pub name: String,
+    /// The changes in order.
+    pub values: Vec<T>,
+    /// The record that caused each. Empty where they are the call's.
+    pub records: Vec<u32>,
+}
+
 /// What one successful call did, to be applied as a whole.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Effects {
@@ -277,9 +325,9 @@ pub struct Effects {
     /// Records that the function refused, with its reasons; no effect of theirs is in the other fields.
     pub rejects: Vec<(u32, String)>,
     /// Additions to counters.
-    pub counts: Vec<(String, u64)>,
+    pub counts: Vec<Figures<u64>>,
     /// New values of gauges.
-    pub gauges: Vec<(String, f64)>,
+    pub gauges: Vec<Figures<f64>>,
     /// Whether effects of rejected records were taken out, so that the instance may hold what did not happen.
     pub dropped_any: bool,
 }

@@ -9,7 +9,7 @@ use super::answer::Answer;
 use super::bindings::wasmill::operator as wit;
 use super::bindings::wasmill::operator::types::Error;
 use super::imports::{Host, LOOKUP_KEYS_MAX, batch, column, one};
-use super::{Consistency, LookupError, Outcomes, Page, Read, Sent, Staleness, TableUpdates, Use, Waiting};
+use super::{Consistency, LookupError, Outcomes, Page, Read, Readers, Sent, Staleness, TableUpdates, Use, Waiting};
 use crate::record::{Batch, Column};
 use crate::state::update::{Number, Op, Operands, Updates, VALUE_BYTES_MAX};
 
@@ -70,16 +70,19 @@ impl Host {
     async fn look_up(
         &mut self,
         table: &str,
-        keys: Column,
+        keys: Result<Column, Error>,
         consistency: wit::tables::Consistency,
     ) -> Result<wit::types::OptionalColumn, Error> {
+        let (named, keys) = (self.call.readers.take(), keys?);
         let table = self.used(table, Want::Read)?;
         if keys.len() > LOOKUP_KEYS_MAX {
             return Err(Error::LimitExceeded(format!("one lookup takes at most {LOOKUP_KEYS_MAX} keys")));
         }
         let (consistency, staleness) = consistency_of(consistency)?;
+        let readers = Readers::named(named.as_deref(), keys.len())?;
         let mut answer = Answer::new(keys.len(), self.limits.memory_bytes_max);
-        let found = self.others.get_many(table, &keys, consistency, &mut |index, value| answer.take(index, value));
+        let mut take = |index: usize, value: Option<&[u8]>| answer.take(index, value);
+        let found = self.others.get_many(table, &keys, readers, consistency, &mut take);
         found.map_err(|error| self.lookup_failed(error))?;
         self.take_elsewhere(table, &keys, Read::At(consistency, staleness), &mut answer).await?;
         answer.finish()
@@ -105,10 +108,11 @@ impl Host {
     async fn look_up_as_of_time(
         &mut self,
         name: &str,
-        keys: Column,
+        keys: Result<Column, Error>,
         times: &[i64],
         wait: bool,
     ) -> Result<wit::types::OptionalColumn, Error> {
+        let (named, keys) = (self.call.readers.take(), keys?);
         let table = self.used(name, Want::Read)?;
         let Use { versioned, waiting, .. } = self.uses[table];
         if !versioned {
@@ -123,9 +127,10 @@ impl Host {
         if keys.len() > LOOKUP_KEYS_MAX {
             return Err(Error::LimitExceeded(format!("one lookup takes at most {LOOKUP_KEYS_MAX} keys")));
         }
+        let readers = Readers::named(named.as_deref(), keys.len())?;
         let mut answer = Answer::new(keys.len(), self.limits.memory_bytes_max);
         let mut take = |index: usize, value: Option<&[u8]>| answer.take(index, value);
-        let found = self.others.get_many_as_of_time(table, &keys, times, wait, &mut take);
+        let found = self.others.get_many_as_of_time(table, &keys, times, wait, readers, &mut take);
         found.map_err(|error| self.lookup_failed(error))?;
         self.take_elsewhere(table, &keys, Read::AsOfTimes(times), &mut answer).await?;
         answer.finish()
@@ -154,6 +159,7 @@ impl Host {
         limit: u32,
         consistency: wit::tables::Consistency,
     ) -> Result<Page, Error> {
+        let named = self.call.readers.take();
         let table = self.used(name, Want::Read)?;
         if !self.uses[table].ordered {
             return Err(Error::NotAllowed(format!("`{name}` cannot be scanned: its owner does not keep it `ordered`")));
@@ -163,7 +169,8 @@ impl Host {
         }
         let (consistency, _) = consistency_of(consistency)?;
         let limit = (limit as usize).min(LOOKUP_KEYS_MAX);
-        let page = self.others.scan(table, from, to, limit, consistency);
+        let readers = Readers::named(named.as_deref(), 1)?;
+        let page = self.others.scan(table, from, to, limit, readers, consistency);
         let mut page = page.map_err(|error| self.lookup_failed(error))?;
         if let Some(elsewhere) = self.others.scan_elsewhere(table, from, to, limit, consistency) {
             let pages = elsewhere.await.map_err(|error| self.lookup_failed(error))?;
@@ -416,11 +423,7 @@ impl wit::tables::Host for Host {
         keys: wit::types::Column,
         consistency: wit::tables::Consistency,
     ) -> wasmtime::Result<Result<wit::types::OptionalColumn, Error>> {
-        let keys = match column(keys) {
-            Ok(keys) => keys,
-            Err(error) => return Ok(Err(error)),
-        };
-        Ok(self.look_up(&table, keys, consistency).await)
+        Ok(self.look_up(&table, column(keys), consistency).await)
     }
 
     async fn get(
@@ -429,7 +432,7 @@ impl wit::tables::Host for Host {
         key: Vec<u8>,
         consistency: wit::tables::Consistency,
     ) -> wasmtime::Result<Result<Option<Vec<u8>>, Error>> {
-        let values = self.look_up(&table, one(&key), consistency).await;
+        let values = self.look_up(&table, Ok(one(&key)), consistency).await;
         Ok(values.map(|values| (values.present == [1]).then_some(values.items.bytes)))
     }
 
@@ -440,11 +443,7 @@ impl wit::tables::Host for Host {
         times: Vec<i64>,
         wait: bool,
     ) -> wasmtime::Result<Result<wit::types::OptionalColumn, Error>> {
-        let keys = match column(keys) {
-            Ok(keys) => keys,
-            Err(error) => return Ok(Err(error)),
-        };
-        Ok(self.look_up_as_of_time(&table, keys, &times, wait).await)
+        Ok(self.look_up_as_of_time(&table, column(keys), &times, wait).await)
     }
 
     async fn scan(

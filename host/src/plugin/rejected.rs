@@ -1,4 +1,4 @@
-//! Taking the effects of refused records out of what a call did.
+//! Taking the effects of some records out of what a call did: of those that it refused, or those that others were in the way of.
 
 use std::collections::HashSet;
 
@@ -12,48 +12,74 @@ pub(super) fn without_rejected(mut effects: Effects) -> Effects {
         return effects;
     }
     let rejected: HashSet<u32> = effects.rejects.iter().map(|(record, _)| *record).collect();
-    let mut dropped_any = false;
-    // The places of the effects that stay, where some do not.
-    let mut kept = |records: &mut Vec<u32>| -> Option<Vec<usize>> {
-        if !records.iter().any(|record| rejected.contains(record)) {
-            return None;
-        }
-        dropped_any = true;
-        let kept: Vec<usize> = (0..records.len()).filter(|&index| !rejected.contains(&records[index])).collect();
-        *records = kept.iter().map(|&index| records[index]).collect();
-        Some(kept)
-    };
-    for writes in &mut effects.writes {
-        if let Some(kept) = kept(&mut writes.records) {
-            writes.keys = pick(&writes.keys, &kept);
-            writes.values = writes.values.as_ref().map(|values| pick(values, &kept));
-        }
-    }
-    for emitted in &mut effects.emitted {
-        if let Some(kept) = kept(&mut emitted.records) {
-            emitted.batch = pick_records(&emitted.batch, &kept);
-        }
-    }
-    for update in &mut effects.updates {
-        if let Some(kept) = kept(&mut update.records) {
-            update.updates.keys = pick(&update.updates.keys, &kept);
-            update.updates.operands = pick_operands(&update.updates.operands, &kept);
-            update.updates.expected = pick_operands(&update.updates.expected, &kept);
-            update.outcomes = update
-                .outcomes
-                .as_ref()
-                .map(|outcomes| Outcomes { records: pick_records(&outcomes.records, &kept), ..*outcomes });
-        }
-    }
-    for sent in &mut effects.sent {
-        if let Some(kept) = kept(&mut sent.records) {
-            sent.batch = pick_records(&sent.batch, &kept);
-        }
-    }
-    effects.dropped_any = dropped_any;
+    effects.dropped_any = effects.drop_records(|record| rejected.contains(&record));
     effects.rejects.sort_by_key(|(record, _)| *record);
     effects.rejects.dedup_by_key(|(record, _)| *record);
     effects
+}
+
+impl Effects {
+    /// Takes out what records did, but for their rejects. Returns whether that was anything.
+    pub fn drop_records(&mut self, is_dropped: impl Fn(u32) -> bool) -> bool {
+        let mut dropped_any = false;
+        // The places of the effects that stay, where some do not.
+        let mut kept = |records: &mut Vec<u32>| -> Option<Vec<usize>> {
+            if !records.iter().any(|&record| is_dropped(record)) {
+                return None;
+            }
+            dropped_any = true;
+            let kept: Vec<usize> = (0..records.len()).filter(|&index| !is_dropped(records[index])).collect();
+            *records = kept.iter().map(|&index| records[index]).collect();
+            Some(kept)
+        };
+        for writes in &mut self.writes {
+            if let Some(kept) = kept(&mut writes.records) {
+                writes.keys = pick(&writes.keys, &kept);
+                writes.values = writes.values.as_ref().map(|values| pick(values, &kept));
+            }
+        }
+        for emitted in &mut self.emitted {
+            if let Some(kept) = kept(&mut emitted.records) {
+                emitted.batch = pick_records(&emitted.batch, &kept);
+            }
+        }
+        for update in &mut self.updates {
+            if let Some(kept) = kept(&mut update.records) {
+                update.updates.keys = pick(&update.updates.keys, &kept);
+                update.updates.operands = pick_operands(&update.updates.operands, &kept);
+                update.updates.expected = pick_operands(&update.updates.expected, &kept);
+                if !update.updates.times.is_empty() {
+                    update.updates.times = kept.iter().map(|&index| update.updates.times[index]).collect();
+                }
+                update.outcomes = update
+                    .outcomes
+                    .as_ref()
+                    .map(|outcomes| Outcomes { records: pick_records(&outcomes.records, &kept), ..*outcomes });
+            }
+        }
+        for sent in &mut self.sent {
+            if let Some(kept) = kept(&mut sent.records) {
+                sent.batch = pick_records(&sent.batch, &kept);
+            }
+        }
+        for counts in &mut self.counts {
+            if let Some(kept) = kept(&mut counts.records) {
+                counts.values = kept.iter().map(|&index| counts.values[index]).collect();
+            }
+        }
+        for gauges in &mut self.gauges {
+            if let Some(kept) = kept(&mut gauges.records) {
+                gauges.values = kept.iter().map(|&index| gauges.values[index]).collect();
+            }
+        }
+        if dropped_any {
+            self.writes.retain(|writes| !writes.records.is_empty());
+            self.emitted.retain(|emitted| !emitted.records.is_empty());
+            self.updates.retain(|update| !update.records.is_empty());
+            self.sent.retain(|sent| !sent.records.is_empty());
+        }
+        dropped_any
+    }
 }
 
 fn pick(column: &Column, kept: &[usize]) -> Column {
@@ -80,7 +106,7 @@ fn pick_operands(operands: &Operands, kept: &[usize]) -> Operands {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Emitted, Sent, TableUpdates, Writes};
+    use super::super::{Emitted, Figures, Sent, TableUpdates, Writes};
     use super::*;
     use crate::state::update::{Op, Updates};
 
@@ -127,6 +153,11 @@ mod tests {
             ],
             sent: vec![Sent { table: 0, batch: batch(&all), records: records.clone() }],
             rejects: vec![(1, "second reason".to_owned()), (1, "again".to_owned())],
+            counts: vec![
+                Figures { name: "of the call".to_owned(), values: vec![9], records: Vec::new() },
+                Figures { name: "of records".to_owned(), values: vec![1, 2, 3, 4], records: records.clone() },
+            ],
+            gauges: vec![Figures { name: "gauge".to_owned(), values: vec![0.5, 1.5], records: vec![1, 2] }],
             ..Effects::default()
         };
         let left = without_rejected(effects);
@@ -142,6 +173,8 @@ mod tests {
         assert_eq!(left.updates[1].updates.operands, Operands::default());
         assert_eq!(left.rejects, [(1, "second reason".to_owned())]);
         assert!(left.dropped_any);
+        let counts: Vec<_> = left.counts.iter().map(|counts| counts.values.as_slice()).collect();
+        assert_eq!((counts, left.gauges[0].values.as_slice()), (vec![[9].as_slice(), &[1, 4]], [1.5].as_slice()));
     }
 
     #[test]

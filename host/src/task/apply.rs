@@ -9,7 +9,7 @@ use super::refuse::{Refusals, Refused};
 use super::run::{OperatorSetup, Task};
 use super::{Asked, Message, TaskError, TaskUpdates};
 use crate::plugin::callable::Callable;
-use crate::plugin::{Effects, TableUpdates, Writes};
+use crate::plugin::{Effects, Figures, TableUpdates, Writes};
 use crate::record::{Batch, Column, NO_TIME};
 use crate::state::update::Updates;
 use crate::state::versions::When;
@@ -39,8 +39,12 @@ impl<F: Callable> Task<F> {
         }
         if !effects.counts.is_empty() || !effects.gauges.is_empty() {
             let mut own = meters.own.lock();
-            effects.counts.iter().for_each(|(name, by)| own.count(name, *by));
-            effects.gauges.iter().for_each(|(name, value)| own.gauge(name, *value));
+            for Figures { name, values, .. } in &effects.counts {
+                values.iter().for_each(|by| own.count(name, *by));
+            }
+            for Figures { name, values, .. } in &effects.gauges {
+                values.iter().for_each(|value| own.gauge(name, *value));
+            }
         }
         Ok(())
     }

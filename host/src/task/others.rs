@@ -11,7 +11,7 @@ use crate::key::KeyHash;
 use crate::lookup::{self, Directory, TableId};
 use crate::metrics::OperatorMeters;
 use crate::plugin::{
-    Consistency, Elsewhere, Fetched, LookupError, OtherTables, Outcomes, Page, Read, TableUpdates, Use,
+    Consistency, Elsewhere, Fetched, LookupError, OtherTables, Outcomes, Page, Read, Readers, TableUpdates, Use,
 };
 use crate::record::{Batch, BatchSize, Column};
 use crate::state::update::{Operands, Updates};
@@ -233,6 +233,7 @@ impl OtherTables for Others {
         &self,
         table: usize,
         keys: &Column,
+        _: Readers<'_>,
         consistency: Consistency,
         found: &mut dyn FnMut(usize, Option<&[u8]>),
     ) -> Result<(), LookupError> {
@@ -245,6 +246,7 @@ impl OtherTables for Others {
         keys: &Column,
         times: &[i64],
         wait: bool,
+        _: Readers<'_>,
         found: &mut dyn FnMut(usize, Option<&[u8]>),
     ) -> Result<(), LookupError> {
         let used = &self.tables[table];
@@ -268,6 +270,7 @@ impl OtherTables for Others {
         from: &[u8],
         to: Option<&[u8]>,
         limit: usize,
+        _: Readers<'_>,
         consistency: Consistency,
     ) -> Result<Page, LookupError> {
         self.directory.scan(self.tables[table].id, from, to, limit, consistency).map_err(told)

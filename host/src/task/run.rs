@@ -18,7 +18,9 @@ use super::{Mailbox, Message, TaskError, TaskSeal};
 use crate::metrics::OperatorMeters;
 use crate::plugin::callable::{Callable, Process, Surroundings};
 use crate::plugin::engine::Function;
-use crate::plugin::{BatchLog, Effects, Failure, FailureKind, Limits, OtherTables, StateReadError, StateReader};
+use crate::plugin::{
+    BatchLog, Effects, Failure, FailureKind, Limits, OtherTables, Readers, Records, StateReadError, StateReader,
+};
 use crate::record::{Batch, Column};
 use crate::state::{TablesError, TaskTables};
 
@@ -279,7 +281,7 @@ impl<F: Callable> Task<F> {
 
     async fn work_on(&mut self, batch: Batch) -> Result<Option<Batch>, TaskError> {
         match self.seat.take() {
-            None => self.run_batch(batch).await,
+            None => self.run_batch(batch, BatchLog::default()).await,
             Some(seat) => {
                 self.seat = Some(self.round(seat, batch).await?);
                 Ok(None)
@@ -288,10 +290,9 @@ impl<F: Callable> Task<F> {
     }
 
     /// Calls the function with `batch`; where that fails, finds the record at fault, refuses it and runs the others. Where a record has to wait for progress, returns it
-    /// with all behind it.
-    pub(super) async fn run_batch(&mut self, batch: Batch) -> Result<Option<Batch>, TaskError> {
-        let mut log = BatchLog::default();
-        let (batch, result) = self.call(batch, &mut log).await?;
+    /// with all behind it. What it logs goes on under the account of `log`.
+    pub(super) async fn run_batch(&mut self, batch: Batch, mut log: BatchLog) -> Result<Option<Batch>, TaskError> {
+        let (batch, result) = self.call(batch, Records::Together, &mut log).await?;
         let failure = match result {
             Ok(effects) => {
                 self.apply(&batch, effects)?;
@@ -306,7 +307,7 @@ impl<F: Callable> Task<F> {
         self.decide(&batch, Part { range: 0..batch.len(), attempt: 0, told: None }, &failure, &mut open)?;
         while let Some(part) = open.pop() {
             log.told.clone_from(&part.told);
-            let (records, result) = self.call(batch.slice(part.range.clone()), &mut log).await?;
+            let (records, result) = self.call(batch.slice(part.range.clone()), Records::Together, &mut log).await?;
             match result {
                 Ok(effects) => self.apply(&records, effects)?,
                 Err(failure) if failure.kind == FailureKind::NotYet && part.range.len() == 1 => {
@@ -320,9 +321,7 @@ impl<F: Callable> Task<F> {
 
     /// After `part` failed: pushes on `open` what is to be run (again), the first on top, or refuses a record that failed alone for good.
     fn decide(&self, batch: &Batch, part: Part, failure: &Failure, open: &mut Vec<Part>) -> Result<(), TaskError> {
-        if failure.kind == FailureKind::Host {
-            return Err(TaskError::Storage(format!("operator `{}`: {}", self.operator.name, failure.message)));
-        }
+        self.check_host(failure)?;
         let Part { range, attempt, .. } = part;
         if range.len() > 1 {
             let culprit = failure.culprit.map(|culprit| range.start + culprit as usize);
@@ -339,6 +338,16 @@ impl<F: Callable> Task<F> {
         self.refuse(batch, range.start, &failure.message)
     }
 
+    /// Whether the job can go on after a failure: it cannot where the host was at fault.
+    pub(super) fn check_host(&self, failure: &Failure) -> Result<(), TaskError> {
+        match failure.kind {
+            FailureKind::Host => {
+                Err(TaskError::Storage(format!("operator `{}`: {}", self.operator.name, failure.message)))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Whether a record that failed alone is not worth another try: each would hold a clean stop up for the whole time that a call may take.
     fn gives_up(&self, failure: &Failure) -> bool {
         failure.kind == FailureKind::RunTime && self.flow.is_hastened()
@@ -353,13 +362,14 @@ impl<F: Callable> Task<F> {
     pub(super) async fn call(
         &mut self,
         batch: Batch,
+        records: Records,
         log: &mut BatchLog,
     ) -> Result<(Batch, Result<Effects, Failure>), TaskError> {
         let mut instance = match self.instance.take() {
             Some(instance) => instance,
             None => self.new_instance().await?,
         };
-        let (batch, result) = instance.process(batch, log).await;
+        let (batch, result) = instance.process(batch, records, log).await;
         self.operator.meters.calls.add(u64::from(result.is_ok()));
         match &result {
             Ok(effects) if effects.dropped_any => {}
@@ -434,6 +444,7 @@ impl StateReader for OwnTables {
         &self,
         table: usize,
         keys: &Column,
+        _: Readers<'_>,
         found: &mut dyn FnMut(usize, Option<&[u8]>),
     ) -> Result<(), StateReadError> {
         self.0.with_values(table, keys, found).map_err(|error| match error {

@@ -1,15 +1,15 @@
-//! The effects of several records as those of one call, so that they are applied together.
+//! The effects of several calls as those of one, so that they are applied together.
 
-use crate::plugin::{Effects, TableUpdates};
+use std::ops::Range;
+
+use crate::plugin::{Effects, Figures, TableUpdates};
 use crate::record::Column;
 use crate::state::update::Operands;
 
-/// Adds what record `record` of a batch does, in a call of its own, to what the records before it do. Writes and rejects name their record by its place in the batch.
-pub(super) fn add(all: &mut Effects, record: u32, one: Effects) {
-    for mut writes in one.writes {
-        writes.records.fill(record);
-        all.writes.push(writes);
-    }
+/// Adds what a call with the records `part` of a batch did to what calls with those before them did. All that it does names its record by its place in the batch then.
+pub(super) fn add(all: &mut Effects, part: Range<usize>, mut one: Effects) {
+    name(&mut one, part);
+    all.writes.extend(one.writes);
     for emitted in one.emitted {
         match all.emitted.last_mut() {
             Some(last) if last.port == emitted.port => {
@@ -26,10 +26,31 @@ pub(super) fn add(all: &mut Effects, record: u32, one: Effects) {
         }
     }
     all.sent.extend(one.sent);
-    all.rejects.extend(one.rejects.into_iter().map(|(_, reason)| (record, reason)));
+    all.rejects.extend(one.rejects);
     all.counts.extend(one.counts);
     all.gauges.extend(one.gauges);
     all.dropped_any |= one.dropped_any;
+}
+
+/// Names the records of a part by their places in the whole.
+fn name(one: &mut Effects, part: Range<usize>) {
+    let start = part.start as u32;
+    let moved = |records: &mut Vec<u32>| records.iter_mut().for_each(|record| *record += start);
+    one.writes.iter_mut().for_each(|writes| moved(&mut writes.records));
+    one.emitted.iter_mut().for_each(|emitted| moved(&mut emitted.records));
+    one.updates.iter_mut().for_each(|updates| moved(&mut updates.records));
+    one.sent.iter_mut().for_each(|sent| moved(&mut sent.records));
+    one.rejects.iter_mut().for_each(|(record, _)| *record += start);
+    one.counts.iter_mut().for_each(|counts| name_figures(counts, part.clone()));
+    one.gauges.iter_mut().for_each(|gauges| name_figures(gauges, part.clone()));
+}
+
+/// What a call with one record has counted is that record's.
+fn name_figures<T>(figures: &mut Figures<T>, part: Range<usize>) {
+    if part.len() == 1 {
+        figures.records = vec![0; figures.values.len()];
+    }
+    figures.records.iter_mut().for_each(|record| *record += part.start as u32);
 }
 
 fn may_join(left: &TableUpdates, right: &TableUpdates) -> bool {
@@ -66,7 +87,7 @@ fn extend(left: &mut Column, right: &Column) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plugin::{Emitted, Outcomes, Writes};
+    use crate::plugin::{Emitted, Figures, Outcomes, Writes};
     use crate::record::Batch;
     use crate::state::update::{Op, Updates};
 
@@ -97,7 +118,7 @@ mod tests {
     fn joined(parts: Vec<TableUpdates>) -> Vec<TableUpdates> {
         let mut all = Effects::default();
         for (record, updates) in parts.into_iter().enumerate() {
-            add(&mut all, record as u32, Effects { updates: vec![updates], ..Effects::default() });
+            add(&mut all, record..record + 1, Effects { updates: vec![updates], ..Effects::default() });
         }
         all.updates
     }
@@ -110,18 +131,22 @@ mod tests {
                 puts(0, &["b", ""], &[true, false], None),
                 puts(0, &["d"], &[], None)
             ]),
-            [TableUpdates { records: vec![0; 4], ..puts(0, &["a", "b", "", "d"], &[true, true, false, true], None) }]
+            [TableUpdates {
+                records: vec![0, 1, 1, 2],
+                ..puts(0, &["a", "b", "", "d"], &[true, true, false, true], None)
+            }]
         );
         assert_eq!(
             joined(vec![puts(0, &["a"], &[], Some(1)), puts(0, &["b"], &[], Some(1))]),
-            [puts(0, &["a", "b"], &[], Some(1))]
+            [TableUpdates { records: vec![0, 1], ..puts(0, &["a", "b"], &[], Some(1)) }]
         );
     }
 
     #[test]
     fn updates_of_other_tables_or_with_other_outcomes_stay_apart() {
         let apart = |left: TableUpdates, right: TableUpdates| {
-            assert_eq!(joined(vec![left.clone(), right.clone()]), [left, right]);
+            let later = TableUpdates { records: vec![1], ..right.clone() };
+            assert_eq!(joined(vec![left.clone(), right]), [left, later]);
         };
         apart(puts(0, &["a"], &[], None), puts(1, &["a"], &[], None));
         apart(puts(0, &["a"], &[], Some(0)), puts(0, &["a"], &[], None));
@@ -129,21 +154,25 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_kept_in_order_and_rejects_name_their_records() {
+    fn everything_else_is_kept_in_order_and_names_its_record() {
         let one = |key: &str, reject: bool| Effects {
             writes: vec![Writes { table: 0, keys: column(&[key]), values: None, records: vec![0] }],
             emitted: vec![Emitted { port: 0, batch: batch(&[key]), records: vec![0] }],
             rejects: reject.then(|| (0, key.to_owned())).into_iter().collect(),
-            counts: vec![(key.to_owned(), 1)],
+            counts: vec![Figures { name: key.to_owned(), values: vec![1], records: Vec::new() }],
             ..Effects::default()
         };
         let mut all = Effects::default();
-        add(&mut all, 3, one("x", false));
-        add(&mut all, 7, one("y", true));
+        add(&mut all, 3..4, one("x", false));
+        add(&mut all, 7..8, one("y", true));
         let records: Vec<_> = all.writes.iter().map(|writes| writes.records.as_slice()).collect();
         assert_eq!(records, [[3], [7]], "a write has the time of its record");
-        assert_eq!(all.emitted, [Emitted { port: 0, batch: batch(&["x", "y"]), records: vec![0, 0] }]);
+        assert_eq!(all.emitted, [Emitted { port: 0, batch: batch(&["x", "y"]), records: vec![3, 7] }]);
         assert_eq!(all.rejects, [(7, "y".to_owned())]);
-        assert_eq!(all.counts, [("x".to_owned(), 1), ("y".to_owned(), 1)]);
+        let count = |name: &str, record| Figures { name: name.to_owned(), values: vec![1], records: vec![record] };
+        assert_eq!(all.counts, [count("x", 3), count("y", 7)]);
+        add(&mut all, 8..12, one("z", true));
+        assert_eq!((&all.writes[2].records, all.rejects[1].0), (&vec![8], 8));
+        assert!(all.counts[2].records.is_empty(), "of a call with several records it is the call's");
     }
 }

@@ -15,7 +15,7 @@ wit_bindgen::generate!({ path: "../../../wit", world: "operator" });
 use wasmill::operator::description::Table;
 use wasmill::operator::tables::{Consistency, Op};
 use wasmill::operator::types::{Column, Error};
-use wasmill::operator::{declare, state, tables};
+use wasmill::operator::{declare, isolation, state, tables};
 
 const HELD: &str = "held";
 const OTHERS: &str = "others";
@@ -41,6 +41,7 @@ impl Guest for Tables {
     fn describe() -> Descriptor {
         declare::open_table(HELD);
         declare::uses_table(OTHERS);
+        declare::apart();
         let (name, version) = ("bench-tables".to_owned(), env!("CARGO_PKG_VERSION").to_owned());
         let tables = vec![Table { name: HELD.to_owned(), schema_version: 1 }];
         Descriptor { name, version, tables, ports: Vec::new() }
@@ -73,11 +74,13 @@ impl Guest for Tables {
 }
 
 fn own(input: &Batch) -> Result<(), Error> {
+    read_for_each(input);
     let found = state::get_many(HELD, &input.keys)?;
     write(input, &found.items)
 }
 
 fn lookup(input: &Batch) -> Result<(), Error> {
+    read_for_each(input);
     let found = tables::get_many(OTHERS, &others(input), &Consistency::Live)?;
     write(input, &found.items)
 }
@@ -106,6 +109,13 @@ fn update(input: &Batch) -> Result<(), Error> {
         operands.ends.push(((record + 1) * VALUE_BYTES) as u32);
     }
     tables::update_many(OTHERS, &others(input), &Op::AddS64, &operands, &indices(count), None)
+}
+
+/// Says that the next read is for the records, each its key.
+fn read_for_each(input: &Batch) {
+    if isolation::is_apart() {
+        isolation::read_for(&indices(input.keys.ends.len()));
+    }
 }
 
 /// The other key of each record: the end of its line.

@@ -1,4 +1,4 @@
-//! Jobs of serializable operators: what one record reads and writes is one transaction.
+//! Jobs of serializable operators: what one record reads and writes is one transaction, whether their functions keep records apart or are called with one at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -50,7 +50,7 @@ pub(super) const NEVER_BELOW_ZERO: Shape = Shape {
                 call.emit(0, from, value);
             }
         };
-        vec![("move", Native::new(&["balances"], &["accounts"], &[], transfer, dice.split()))]
+        vec![("move", Native::new(&["balances"], &["accounts"], &[], transfer, dice.split()).perhaps_apart())]
     },
     at_commit: |tables, input| {
         let balances = tables.numbers("move.balances", &accounts(input));
@@ -99,7 +99,7 @@ const VERSIONS: Shape = Shape {
             let read: Vec<String> = word[1..].iter().zip(&versions).map(|(key, at)| format!("{key}@{at}")).collect();
             call.emit(0, own, format!("{} {}", word[0], read.join(" ")).as_bytes());
         };
-        vec![("move", Native::new(&["balances"], &["accounts"], &[], note, dice.split()))]
+        vec![("move", Native::new(&["balances"], &["accounts"], &[], note, dice.split()).perhaps_apart())]
     },
     at_commit: |_, _| {},
     at_end: |_, input, output| {

@@ -11,7 +11,7 @@ use crate::dice::Dice;
 use crate::plugin::callable::{Callable, Process, Surroundings};
 use crate::plugin::{
     BatchLog, Consistency, Description, Effects, Emitted, Failure, FailureKind, LookupError, OtherTables, Outcomes,
-    PluginError, Sent, StateReader, TableUpdates, Use, Writes,
+    PluginError, Readers, Records, Sent, StateReader, TableUpdates, Use, Writes,
 };
 use crate::record::{Batch, Column};
 use crate::state::update::{Op, Operands, Updates};
@@ -28,6 +28,7 @@ type OnRecord = fn(&mut Call<'_>, &[u8], &[u8]);
 pub(super) struct Native {
     description: Description,
     on_record: OnRecord,
+    fails: bool,
     dice: Mutex<Dice>,
 }
 
@@ -43,7 +44,7 @@ impl Native {
             ports: [&[crate::plugin::DEFAULT_PORT], ports].concat().into_iter().map(str::to_owned).collect(),
             ..Description::default()
         };
-        Self { description, on_record, dice: Mutex::new(dice) }
+        Self { description, on_record, fails: true, dice: Mutex::new(dice) }
     }
 }
 
@@ -53,6 +54,26 @@ impl Native {
         let tables = self.description.tables.iter();
         self.description.versioned_tables = tables.map(|(name, _)| (name.clone(), span_ms)).collect();
         self
+    }
+}
+
+impl Native {
+    /// The same function, which says that it keeps records apart.
+    pub(super) fn apart(mut self) -> Self {
+        self.description.apart = true;
+        self
+    }
+
+    /// The same function, whose calls do not fail.
+    pub(super) fn calm(mut self) -> Self {
+        self.fails = false;
+        self
+    }
+
+    /// The same function; chance says whether it keeps records apart.
+    pub(super) fn perhaps_apart(self) -> Self {
+        let is_apart = self.dice.lock().once_in(2);
+        if is_apart { self.apart() } else { self }
     }
 }
 
@@ -69,7 +90,8 @@ impl Callable for Native {
             uses.iter().position(|used| used.name == *name).expect("the manifest names every table that is used")
         });
         let (places, dice) = (places.collect(), self.dice.lock().split());
-        Ok(NativeInstance { state, others, uses, places, on_record: self.on_record, dice })
+        let (on_record, fails) = (self.on_record, self.fails);
+        Ok(NativeInstance { state, others, uses, places, on_record, fails, dice })
     }
 }
 
@@ -81,16 +103,18 @@ pub(super) struct NativeInstance {
     /// The place of each table that the function uses among those of the operator.
     places: Vec<usize>,
     on_record: OnRecord,
+    fails: bool,
     dice: Dice,
 }
 
 impl Process for NativeInstance {
-    async fn process(&mut self, batch: Batch, _: &mut BatchLog) -> (Batch, Result<Effects, Failure>) {
+    async fn process(&mut self, batch: Batch, records: Records, _: &mut BatchLog) -> (Batch, Result<Effects, Failure>) {
         let mut call = Call {
             state: &*self.state,
             others: &*self.others,
             uses: &self.uses,
             places: &self.places,
+            is_apart: records == Records::Apart,
             record: 0,
             time: 0,
             too_early: None,
@@ -102,6 +126,9 @@ impl Process for NativeInstance {
                 tokio::task::yield_now().await;
             }
             (call.record, call.time) = (record as u32, batch.times[record]);
+            if call.is_apart {
+                call.written.clear();
+            }
             (self.on_record)(&mut call, batch.keys.get(record), batch.values.get(record));
         }
         if let Some(message) = call.too_early {
@@ -111,7 +138,7 @@ impl Process for NativeInstance {
         if self.dice.once_in(SUSPENDED_ONCE_IN) {
             tokio::task::yield_now().await;
         }
-        if self.dice.once_in(FAILS_ONCE_IN) {
+        if self.fails && self.dice.once_in(FAILS_ONCE_IN) {
             let message = "the simulation has it fail".to_owned();
             return (batch, Err(Failure { kind: FailureKind::Trap, message, culprit: None, said: None }));
         }
@@ -125,6 +152,8 @@ pub(super) struct Call<'a> {
     others: &'a dyn OtherTables,
     uses: &'a [Use],
     places: &'a [usize],
+    /// Whether each record is on its own, and what it reads is read for it.
+    is_apart: bool,
     record: u32,
     /// The record's event time.
     time: i64,
@@ -152,6 +181,10 @@ fn record(key: &[u8], value: &[u8], time: i64) -> Batch {
 }
 
 impl Call<'_> {
+    fn readers(&self) -> Readers<'static> {
+        if self.is_apart { Readers::One(self.record) } else { Readers::All }
+    }
+
     /// A value of one of the task's own tables, with what this call has written.
     pub(super) fn get(&self, table: usize, key: &[u8]) -> Option<Vec<u8>> {
         if let Some(value) = self.written.get(&(table, key.to_vec())) {
@@ -159,7 +192,7 @@ impl Call<'_> {
         }
         let mut found = None;
         self.state
-            .read(table, &one(key), &mut |_, value| found = value.map(<[u8]>::to_vec))
+            .read(table, &one(key), self.readers(), &mut |_, value| found = value.map(<[u8]>::to_vec))
             .expect("the key is its own");
         found
     }
@@ -180,7 +213,9 @@ impl Call<'_> {
         let mut values = vec![None; keys.len()];
         let column: Column = keys.iter().copied().collect();
         let found = &mut |index: usize, value: Option<&[u8]>| values[index] = value.map(<[u8]>::to_vec);
-        self.others.get_many(self.places[used], &column, Consistency::Live, found).expect("it may be read");
+        self.others
+            .get_many(self.places[used], &column, self.readers(), Consistency::Live, found)
+            .expect("it may be read");
         values
     }
 
@@ -188,7 +223,7 @@ impl Call<'_> {
     pub(super) fn look_up_waiting(&mut self, used: usize, key: &[u8]) -> Option<Vec<u8>> {
         let mut value = None;
         let found = &mut |_: usize, found: Option<&[u8]>| value = found.map(<[u8]>::to_vec);
-        match self.others.get_many_as_of_time(self.places[used], &one(key), &[self.time], true, found) {
+        match self.others.get_many_as_of_time(self.places[used], &one(key), &[self.time], true, self.readers(), found) {
             Ok(()) => value,
             Err(LookupError::NotYet(message)) => {
                 self.too_early = Some(message);

@@ -75,7 +75,12 @@ pub(super) struct Tables<'a> {
     consistency: Consistency,
 }
 
-impl Tables<'_> {
+impl<'a> Tables<'a> {
+    /// Those of `directory`, as `consistency` shows them.
+    pub(super) fn new(directory: &'a Directory, consistency: Consistency) -> Self {
+        Self { directory, consistency }
+    }
+
     /// The value of a key of the table `operator.table`.
     pub(super) fn get(&self, table: &str, key: &[u8]) -> Option<Vec<u8>> {
         self.get_many(table, &[key]).remove(0)
@@ -353,7 +358,7 @@ impl World<'_> {
         };
         let end = actors.drive(&mut coordinator, &mut events, may_stop)?;
         if end == End::InputEnded {
-            let tables = Tables { directory: &actors.directory, consistency: Consistency::Committed };
+            let tables = Tables::new(&actors.directory, Consistency::Committed);
             self.outcome.output = self.output.lock().published();
             (self.shape.at_end)(&tables, &self.input, &self.outcome.output);
         }

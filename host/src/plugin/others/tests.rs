@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use super::super::instance::Nothing;
-use super::super::{Description, Effects, Limits, OtherTables, TableUpdates};
+use super::super::{Description, Effects, Limits, OtherTables, Records, TableUpdates};
 use super::*;
 use wit::tables::{Consistency as Asked, Host as _, Op as AskedOp};
 
@@ -11,6 +11,8 @@ use wit::tables::{Consistency as Asked, Host as _, Op as AskedOp};
 #[derive(Default)]
 struct Shelf {
     asked: Mutex<Vec<(usize, Consistency)>>,
+    /// For whom.
+    readers: Arc<Mutex<Vec<String>>>,
     fails: Option<LookupError>,
 }
 
@@ -21,10 +23,12 @@ impl OtherTables for Shelf {
         &self,
         table: usize,
         keys: &Column,
+        readers: Readers<'_>,
         consistency: Consistency,
         found: &mut dyn FnMut(usize, Option<&[u8]>),
     ) -> Result<(), LookupError> {
         self.asked.lock().unwrap().push((table, consistency));
+        self.readers.lock().unwrap().push(format!("{readers:?}"));
         if let Some(error) = &self.fails {
             return Err(error.clone());
         }
@@ -41,12 +45,13 @@ impl OtherTables for Shelf {
         keys: &Column,
         times: &[i64],
         wait: bool,
+        readers: Readers<'_>,
         found: &mut dyn FnMut(usize, Option<&[u8]>),
     ) -> Result<(), LookupError> {
         if wait && times.iter().any(|time| *time > 20) {
             return Err(LookupError::NotYet("known up to 20".to_owned()));
         }
-        self.get_many(table, keys, Consistency::Live, &mut |index, value| {
+        self.get_many(table, keys, readers, Consistency::Live, &mut |index, value| {
             found(index, value.filter(|_| times[index] >= 10));
         })
     }
@@ -57,9 +62,11 @@ impl OtherTables for Shelf {
         from: &[u8],
         to: Option<&[u8]>,
         limit: usize,
+        readers: Readers<'_>,
         consistency: Consistency,
     ) -> Result<Page, LookupError> {
         self.asked.lock().unwrap().push((table, consistency));
+        self.readers.lock().unwrap().push(format!("{readers:?}"));
         let mut page = Page::default();
         for (key, value) in HELD {
             let key = key.as_bytes();
@@ -108,7 +115,7 @@ fn host(shelf: Shelf) -> Host {
     let mut host = Host::new("work", Arc::new(description), limits, Arc::new(Nothing));
     host.others = Arc::new(shelf);
     host.uses = uses.into();
-    host.call = super::super::imports::Call::of(4, Default::default());
+    host.call = super::super::imports::Call::of(4, Records::Together, Default::default());
     host
 }
 
@@ -488,4 +495,23 @@ fn declarations_are_for_describe() {
     host.declarations = Some(Default::default());
     assert!(host.uses_table("t".to_owned()).is_ok());
     assert!(host.uses_table("t".repeat(257)).unwrap_err().to_string().contains("257 bytes"));
+}
+
+#[test]
+fn lookups_and_scans_are_for_the_records_that_were_named() {
+    let shelf = Shelf::default();
+    let readers = Arc::clone(&shelf.readers);
+    let mut host = host(shelf);
+    host.call = super::super::imports::Call::of(4, Records::Apart, Default::default());
+    let read_for = |host: &mut Host, records: &[u32]| host.call.readers = Some(records.to_vec());
+    read_for(&mut host, &[1, 3]);
+    now(host.get_many("read".to_owned(), items(&["a", "b"]), Asked::Live)).unwrap().unwrap();
+    read_for(&mut host, &[2, 2]);
+    now(host.get_many_at("prices".to_owned(), items(&["a", "b"]), vec![12, 13], false)).unwrap().unwrap();
+    read_for(&mut host, &[0]);
+    now(host.scan("scanned".to_owned(), b"a".to_vec(), None, 1, Asked::Live)).unwrap().unwrap();
+    read_for(&mut host, &[0]);
+    now(host.get("changed".to_owned(), b"a".to_vec(), Asked::Live)).unwrap().unwrap_err();
+    now(host.get("read".to_owned(), b"a".to_vec(), Asked::Live)).unwrap().unwrap();
+    assert_eq!(*readers.lock().unwrap(), ["Each([1, 3])", "Each([2, 2])", "One(0)", "All"]);
 }
