@@ -1,14 +1,16 @@
-//! Runs the batcher of an attempt: on a thread of its own, over the connections to the other hosts.
+//! Runs the batcher of an attempt, over the connections to the other hosts.
 //!
-//! The thread sleeps until a task asks, an answer is there, or a batch is due. It takes everything that has come before it sends anything.
+//! It is run by whoever has news for it, a task that asks or the link's thread that brings an answer: handing over to a thread of its own would cost a lone lookup as much again as the network does. Tasks take turns; the
+//! link's thread waits for nobody: where a task is at work, that one takes the answer, too. A thread of its own keeps the time of lingers.
 
 use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
 use super::super::link::{Get, GetAnswer, HostId, Link, LookupFault, Scan, ScanAnswer, Values};
@@ -18,9 +20,6 @@ use super::{Answer, LookupsError, Now, Question, Read};
 use crate::epoch::{Attempt, Epoch};
 use crate::lookup::Page;
 use crate::time::Clock;
-
-/// What has come is looked at this many at a time, before what is due is sent.
-const EVENTS_MAX: usize = 256;
 
 /// Asks other hosts, in one attempt.
 pub trait AskPeers: Send + Sync {
@@ -62,7 +61,7 @@ pub struct LookupsSettings {
     pub meters: Arc<LookupMeters>,
 }
 
-/// Looks up keys that other hosts own, in one attempt. Cheap to clone; no call blocks.
+/// Looks up keys that other hosts own, in one attempt. Cheap to clone; no call waits for a peer.
 #[derive(Clone)]
 pub struct Lookups(Arc<Shared>);
 
@@ -71,24 +70,15 @@ struct Shared {
     clock: Clock,
     epoch: AtomicU64,
     meters: Arc<LookupMeters>,
-    events: Sender<Event>,
+    /// The batches whose answers can be fetched. Whoever has had the work looks here again afterwards.
+    arrived: Mutex<Vec<BatchId>>,
+    /// `None` at the end.
+    work: Mutex<Option<Work>>,
+    alarm: Alarm,
 }
 
 /// Who waits for an answer.
 type Asker = oneshot::Sender<Result<Answer, LookupsError>>;
-
-/// What the thread is told.
-enum Event {
-    Asked {
-        now: Now,
-        peer: HostId,
-        question: Question,
-        asker: Asker,
-    },
-    /// The answer to a batch can be fetched.
-    Arrived(BatchId),
-    Stop,
-}
 
 impl Lookups {
     /// Looks up keys at the host that owns them, another one of the job: the values in the order of the keys.
@@ -107,8 +97,13 @@ impl Lookups {
             assert_eq!(times.len(), question.keys.len(), "there is a time for each key");
         }
         let (asker, answer) = oneshot::channel();
-        // A thread that has ended drops the asker, and the answer says so.
-        let _ = self.0.events.send(Event::Asked { now: self.0.now(), peer, question, asker });
+        let asked = self.0.now();
+        let mut work = self.0.work.lock();
+        // At the end, the asker is dropped, and the answer says so.
+        if let Some(work) = &mut *work {
+            work.batcher.ask(asked, peer, &question, asker);
+        }
+        self.0.proceed(work);
         async move { answer.await.unwrap_or(Err(LookupsError::Ended)) }
     }
 
@@ -139,6 +134,50 @@ impl Shared {
     fn now(&self) -> Now {
         Now { time: self.clock.now(), epoch: self.epoch.load(Ordering::SeqCst) }
     }
+
+    /// Does what there is to do.
+    fn proceed<'a>(self: &'a Arc<Self>, mut work: MutexGuard<'a, Option<Work>>) {
+        loop {
+            let arrived = std::mem::take(&mut *self.arrived.lock());
+            let mut complete = Vec::new();
+            if let Some(work) = &mut *work {
+                arrived.into_iter().for_each(|batch| work.fetch(self, batch));
+                while let Some(action) = work.batcher.next(self.now()) {
+                    match action {
+                        Action::Send { peer, batch, get } => work.send(self, peer, batch, get),
+                        Action::Complete { asker, answer } => complete.push((asker, answer)),
+                    }
+                }
+                if let Some(due) = work.batcher.wake_at() {
+                    self.alarm.set(due);
+                }
+            }
+            drop(work);
+            for (asker, answer) in complete {
+                // Who has asked may have gone.
+                let _ = asker.send(answer);
+            }
+            // What has come while nobody else could take it.
+            if self.arrived.lock().is_empty() {
+                return;
+            }
+            let Some(again) = self.work.try_lock() else { return };
+            work = again;
+        }
+    }
+
+    fn arrived(self: &Arc<Self>, batch: BatchId) {
+        self.arrived.lock().push(batch);
+        if let Some(work) = self.work.try_lock() {
+            self.proceed(work);
+        }
+    }
+
+    fn end(&self) {
+        let work = self.work.lock().take();
+        drop(work);
+        self.alarm.end();
+    }
 }
 
 /// The running lookups of an attempt. Dropping it ends them: whoever waits is told that the attempt is over.
@@ -148,18 +187,24 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts the thread.
+    /// Starts lookups.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// When their thread cannot be started.
     pub fn start(settings: LookupsSettings) -> std::io::Result<Self> {
         let LookupsSettings { peers, cache_bytes_max, epoch, meters } = settings;
-        let (events, received) = channel();
-        let batcher = Batcher::new(cache_bytes_max, Arc::clone(&meters));
-        let shared = Shared { peers, clock: Clock::system(), epoch: AtomicU64::new(epoch), meters, events };
-        let lookups = Lookups(Arc::new(shared));
-        let driver = Driver { shared: Arc::clone(&lookups.0), events: received, batcher, under_way: HashMap::new() };
-        let thread = std::thread::Builder::new().name("lookups".to_owned()).spawn(move || driver.run())?;
+        let work = Work { batcher: Batcher::new(cache_bytes_max, Arc::clone(&meters)), under_way: HashMap::new() };
+        let shared = Arc::new(Shared {
+            peers,
+            clock: Clock::system(),
+            epoch: AtomicU64::new(epoch),
+            meters,
+            arrived: Mutex::default(),
+            work: Mutex::new(Some(work)),
+            alarm: Alarm::default(),
+        });
+        let lookups = Lookups(Arc::clone(&shared));
+        let thread = std::thread::Builder::new().name("lookups".to_owned()).spawn(move || keep_time(&shared))?;
         Ok(Self { lookups, thread: Some(thread) })
     }
 
@@ -171,7 +216,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let _ = self.lookups.0.events.send(Event::Stop);
+        self.lookups.0.end();
         if let Some(thread) = self.thread.take() {
             // A panic has been reported where it happened.
             let _ = thread.join();
@@ -179,15 +224,31 @@ impl Drop for Running {
     }
 }
 
-/// What the thread has.
-struct Driver {
-    shared: Arc<Shared>,
-    events: Receiver<Event>,
+/// What there is to work with.
+struct Work {
     batcher: Batcher<Asker>,
     under_way: HashMap<BatchId, GetAnswer>,
 }
 
-/// Tells the thread that an answer is there. Called on the thread that brings it.
+impl Work {
+    fn send(&mut self, shared: &Arc<Shared>, peer: HostId, batch: BatchId, get: Get) {
+        self.under_way.insert(batch, shared.peers.get(peer, get));
+        self.fetch(shared, batch);
+    }
+
+    /// Hands over the answer to a batch, if it is there; else arranges to be told when it is.
+    fn fetch(&mut self, shared: &Arc<Shared>, batch: BatchId) {
+        let Some(answer) = self.under_way.get_mut(&batch) else { return };
+        let waker = Waker::from(Arc::new(Arrival { batch, shared: Arc::clone(shared) }));
+        let polled = Pin::new(answer).poll(&mut Context::from_waker(&waker));
+        let Poll::Ready(answer) = polled else { return };
+        self.under_way.remove(&batch);
+        let answer: Result<Values, LookupFault> = answer.unwrap_or(Err(LookupFault::Stale));
+        self.batcher.answered(shared.now(), batch, answer);
+    }
+}
+
+/// Tells that an answer is there. Called on the thread that brings it.
 struct Arrival {
     batch: BatchId,
     shared: Arc<Shared>,
@@ -195,69 +256,62 @@ struct Arrival {
 
 impl Wake for Arrival {
     fn wake(self: Arc<Self>) {
-        let _ = self.shared.events.send(Event::Arrived(self.batch));
+        self.shared.arrived(self.batch);
     }
 }
 
-impl Driver {
-    fn run(mut self) {
-        be_punctual();
-        while self.wait() {
-            while let Some(action) = self.batcher.next(self.shared.now()) {
-                self.act(action);
-            }
+/// When to look what is due.
+#[derive(Default)]
+struct Alarm {
+    setting: Mutex<Setting>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Setting {
+    due: Option<Duration>,
+    is_over: bool,
+}
+
+impl Alarm {
+    /// Rings at `due`, or before.
+    fn set(&self, due: Duration) {
+        let mut setting = self.setting.lock();
+        if setting.due.is_none_or(|earlier| due < earlier) {
+            setting.due = Some(due);
+            self.changed.notify_one();
         }
     }
 
-    /// Takes what has come, or waits for something to come or to be due. False at the end.
-    fn wait(&mut self) -> bool {
-        let first = match self.batcher.wake_at() {
-            None => self.events.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            Some(due) => self.events.recv_timeout(due.saturating_sub(self.shared.clock.now())),
-        };
-        match first {
-            Ok(event) => {
-                let mut goes_on = self.take(event);
-                for _ in 1..EVENTS_MAX {
-                    let Ok(event) = self.events.try_recv() else { break };
-                    goes_on &= self.take(event);
+    fn end(&self) {
+        self.setting.lock().is_over = true;
+        self.changed.notify_one();
+    }
+
+    /// Waits until it rings. False at the end.
+    fn wait(&self, clock: &Clock) -> bool {
+        let mut setting = self.setting.lock();
+        while !setting.is_over {
+            let left = setting.due.map(|due| due.saturating_sub(clock.now()));
+            match left {
+                None => self.changed.wait(&mut setting),
+                Some(Duration::ZERO) => {
+                    setting.due = None;
+                    return true;
                 }
-                goes_on
+                Some(left) => {
+                    self.changed.wait_for(&mut setting, left);
+                }
             }
-            Err(RecvTimeoutError::Timeout) => true,
-            Err(RecvTimeoutError::Disconnected) => false,
         }
+        false
     }
+}
 
-    fn take(&mut self, event: Event) -> bool {
-        match event {
-            Event::Asked { now, peer, question, asker } => self.batcher.ask(now, peer, &question, asker),
-            Event::Arrived(batch) => self.fetch(batch),
-            Event::Stop => return false,
-        }
-        true
-    }
-
-    fn act(&mut self, action: Action<Asker>) {
-        match action {
-            Action::Send { peer, batch, get } => {
-                self.under_way.insert(batch, self.shared.peers.get(peer, get));
-                self.fetch(batch);
-            }
-            // Who has asked may have gone.
-            Action::Complete { asker, answer } => drop(asker.send(answer)),
-        }
-    }
-
-    /// Hands over the answer to a batch, if it is there; else arranges to be told when it is.
-    fn fetch(&mut self, batch: BatchId) {
-        let Some(answer) = self.under_way.get_mut(&batch) else { return };
-        let waker = Waker::from(Arc::new(Arrival { batch, shared: Arc::clone(&self.shared) }));
-        let polled = Pin::new(answer).poll(&mut Context::from_waker(&waker));
-        let Poll::Ready(answer) = polled else { return };
-        self.under_way.remove(&batch);
-        let answer: Result<Values, LookupFault> = answer.unwrap_or(Err(LookupFault::Stale));
-        self.batcher.answered(self.shared.now(), batch, answer);
+fn keep_time(shared: &Arc<Shared>) {
+    be_punctual();
+    while shared.alarm.wait(&shared.clock) {
+        shared.proceed(shared.work.lock());
     }
 }
 

@@ -1,8 +1,8 @@
 //! Lookups of keys that other hosts own, gathered into batches.
 //!
 //! Tasks ask by a [`Lookups`]; what they ask waits for at most its linger, together with what others ask of the same host, the same table and the same kind of read, and then travels as one batch. A
-//! key that is asked for again before its batch is sent travels once. `bounded` reads are also answered from memory, within what they allow. `batcher` decides all that and does no I/O; `driver` runs it on a
-//! thread of its own, over the connections of `link`.
+//! key that is asked for again before its batch is sent travels once. `bounded` reads are also answered from memory, within what they allow. `batcher` decides all that and does no I/O; `driver` runs it
+//! over the connections of `link`.
 //!
 //! # What an answer shows
 //!

@@ -1,4 +1,4 @@
-//! The thread of lookups, over owners that the test holds in its hand.
+//! The driver of lookups, over owners that the test holds in its hand.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 

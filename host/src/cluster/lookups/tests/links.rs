@@ -60,8 +60,8 @@ impl ServeLookups for Owner {
     }
 }
 
-pub(super) struct Host {
-    pub(super) link: link::Running,
+struct Host {
+    link: link::Running,
     owner: Arc<Owner>,
     up: Receiver<()>,
 }
@@ -91,7 +91,7 @@ impl Host {
         Self { link, owner, up }
     }
 
-    pub(super) fn lookups(&self, attempt: u64) -> Running {
+    fn lookups(&self, attempt: u64) -> Running {
         let link: Link = self.link.link().clone();
         let peers = Arc::new(LinkPeers { link, attempt });
         let settings = LookupsSettings { peers, cache_bytes_max: 1 << 20, epoch: 1, meters: Arc::default() };
@@ -100,7 +100,7 @@ impl Host {
 }
 
 /// Two hosts that are connected: the values of host 1 say so.
-pub(super) fn hosts(more: &[(&str, Vec<u8>)]) -> [Host; 2] {
+fn hosts(more: &[(&str, Vec<u8>)]) -> [Host; 2] {
     let listeners = [0, 1].map(|_| link::Running::bind("127.0.0.1:0").unwrap());
     let addresses = listeners.each_ref().map(|listener| listener.local_addr().unwrap().to_string());
     let mut own = 0..;
@@ -114,7 +114,7 @@ pub(super) fn hosts(more: &[(&str, Vec<u8>)]) -> [Host; 2] {
     hosts
 }
 
-pub(super) fn wait<T>(future: impl Future<Output = T>) -> T {
+fn wait<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
 }
 

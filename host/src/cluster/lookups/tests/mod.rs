@@ -1,4 +1,4 @@
-//! The batcher against a model of owners, and its thread over owners that a test holds in its hand and over real connections.
+//! The batcher against a model of owners, and its driver over owners that a test holds in its hand and over real connections.
 
 mod driving;
 mod gathering;
