@@ -2,7 +2,6 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
-use std::time::Duration;
 
 use capnp::message::ReaderOptions;
 use capnp_rpc::RpcSystem;
@@ -16,7 +15,7 @@ use tokio_util::compat::{TokioAsyncReadCompatExt, TokioAsyncWriteCompatExt};
 use super::generated::peer_capnp::peer;
 use super::guard::{Counted, Guarded};
 use super::handshake::Ready;
-use super::peer::{Beats, Closing, Peer};
+use super::peer::{Beats, Closing, FAREWELL_TIME, Peer};
 use super::serve::Served;
 use super::tls::Stream;
 use super::wire;
@@ -27,8 +26,6 @@ const MESSAGE_WORDS_MAX: usize = (64 << 20) / 8;
 const NESTING_MAX: i32 = 16;
 const READ_BUFFER_BYTES: usize = 64 << 10;
 const WRITE_BUFFER_BYTES: usize = 16 << 10;
-/// How long a peer may take to hear why its session ends.
-const FAREWELL_TIME: Duration = Duration::from_millis(200);
 
 /// What the two sides have agreed on.
 pub(super) struct Agreed {
@@ -166,7 +163,7 @@ impl Connection {
                 match answered.await.and_then(|answered| Ok(answered.get()?.get_through())) {
                     Ok(through) => peer.acknowledged(number, through),
                     // What was sent is sent again over the next connection, unless the peer has ended the session.
-                    Err(_) => peer.detach(Some(number)),
+                    Err(_) => _ = peer.give_up(number).await,
                 }
             });
         }
@@ -182,7 +179,7 @@ impl Connection {
                     beats.answered(sent, &peer.meters);
                     peer.acknowledged(number, through);
                 }
-                Err(_) => peer.detach(Some(number)),
+                Err(_) => _ = peer.give_up(number).await,
             }
         });
     }

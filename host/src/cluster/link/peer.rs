@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,6 +22,9 @@ use crate::epoch::Attempt;
 
 /// The lookups that a peer is asked at a time; more wait for their turn.
 const LOOKUPS_MAX: usize = 32;
+
+/// How long a peer may take to hear why its session ends, or to say why it has ended it.
+pub(super) const FAREWELL_TIME: Duration = Duration::from_millis(200);
 
 /// What all peers of a host share.
 pub(super) struct Shared {
@@ -154,12 +158,6 @@ impl Peer {
 
     pub(super) fn session(&self) -> Option<u128> {
         self.state.borrow().session.as_ref().map(|session| session.id)
-    }
-
-    /// The number and client of the present connection.
-    pub(super) fn connection(&self) -> Option<(u64, peer::Client)> {
-        let state = self.state.borrow();
-        state.connection.as_ref().map(|connected| (connected.number, connected.client.clone()))
     }
 
     pub(super) fn is_connected_by(&self, connection: u64) -> bool {
@@ -409,6 +407,25 @@ impl Peer {
         self.changed.notify_waiters();
     }
 
+    /// Waits until a connection is over.
+    pub(super) async fn until_over(&self, connection: u64) {
+        loop {
+            let mut changed = pin!(self.changed.notified());
+            changed.as_mut().enable();
+            if !self.is_connected_by(connection) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// A call has failed, so the connection is no good any more. Returns whether it ends by itself; the peer may be about to say why.
+    pub(super) async fn give_up(&self, connection: u64) -> bool {
+        let over = tokio::time::timeout(2 * FAREWELL_TIME, self.until_over(connection)).await;
+        self.detach(Some(connection));
+        over.is_ok()
+    }
+
     /// The session is over. With `tell`, so is the peer told, if it is connected.
     pub(super) fn end_session(&self, reason: &str, tell: bool) {
         let mut state = self.state.borrow_mut();
@@ -428,14 +445,14 @@ impl Peer {
         self.changed.notify_waiters();
     }
 
-    /// To be called once a heartbeat: ends what has been silent for too long. `dials` says whether this host is the one that connects.
-    pub(super) fn tick(&self, dials: bool) {
+    /// To be called once a heartbeat: ends what has been silent for too long.
+    pub(super) fn tick(&self) {
         let (heartbeat, lost_after) = (self.shared.heartbeat, self.shared.lost_after);
         let silent = self.silence.borrow_mut().tick(Instant::now(), self.meters.received.bytes.get(), heartbeat);
         if silent >= lost_after {
             self.end_session(&format!("nothing was heard of it for {} ms", lost_after.as_millis()), true);
-        } else if dials && silent >= lost_after / 2 && self.connection().is_some() {
-            // The way may be broken while the host is not.
+        } else if silent >= lost_after / 2 {
+            // The way may be broken while the host is not: another connection may come through.
             self.detach(None);
         }
     }

@@ -10,7 +10,7 @@ use super::message::Delivery;
 use crate::epoch::Attempt;
 
 /// The messages of one call, unless the first is larger.
-const PUSH_BYTES: u64 = 256 << 10;
+const PUSH_BYTES: u64 = 64 << 10;
 /// The most messages of one call.
 pub(super) const PUSH_MESSAGES_MAX: usize = 256;
 /// The bytes that may be sent without being acknowledged; more wait in the outbox.

@@ -119,7 +119,7 @@ async fn tick(host: Rc<Host>) {
     loop {
         heartbeat.tick().await;
         for peer in &host.peers {
-            peer.tick(peer.id < host.id);
+            peer.tick();
         }
     }
 }
