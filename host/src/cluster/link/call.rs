@@ -93,5 +93,5 @@ async fn scan_once(client: peer::Client, attempt: Attempt, scan: &Scan) -> Resul
     wire::write_bound(told.reborrow().init_to(), scan.to.as_deref());
     wire::write_consistency(told.init_read(), scan.consistency);
     let response = request.send().promise.await?;
-    wire::read_scan_answer(response.get()?.get_answer()?)
+    wire::read_scan_answer(response.get()?.get_answer()?, scan)
 }

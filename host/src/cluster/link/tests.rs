@@ -4,6 +4,8 @@ mod delivering;
 mod faults;
 mod hostile;
 mod looking_up;
+mod replaying;
+mod stalling;
 mod strangers;
 
 use std::collections::BTreeMap;

@@ -96,11 +96,36 @@ fn deliveries_wait_for_their_attempt_and_control_messages_do_not() {
     }
     hosts[0].link().control(HostId(1), b"begin 5".to_vec()).unwrap();
     let heard = hosts[1].wait(Some);
-    assert!(matches!(heard, Heard::Control(_, message) if message == b"begin 5"), "no delivery comes before");
+    assert!(matches!(heard, Heard::Control(HostId(0), message) if message == b"begin 5"), "no delivery comes before");
     assert!(hosts[0].link().unacknowledged_bytes(HostId(1)) > 0);
     hosts[1].begin(5);
     assert_eq!([(); 3].map(|()| text_of(&hosts[1].wait_delivery().1)), ["0", "1", "2"]);
     assert_eq!([(); 3].map(|()| hosts[0].wait_acknowledged()), [0, 1, 2]);
+}
+
+#[test]
+fn what_has_come_too_early_outlives_the_connection_and_comes_once() {
+    let (first, second, relay) = apart(None, Duration::ZERO, LONG);
+    first.wait_up(1);
+    second.wait_up(0);
+    first.begin(5);
+    let tell = |text: &str| first.link().control(HostId(1), text.as_bytes().to_vec()).unwrap();
+    (0..3).for_each(|number| first.send(1, 5, 0, number));
+    tell("sent");
+    assert_eq!(second.wait_control(), b"sent");
+    relay.set(Weather::Cut);
+    first.send(1, 5, 0, 3);
+    while first.link().status()[0].is_connected {
+        std::thread::yield_now();
+    }
+    relay.set(Weather::Fair);
+    tell("sent again");
+    assert_eq!(second.wait_control(), b"sent again");
+    second.begin(5);
+    first.send(1, 5, 0, 4);
+    assert_eq!([(); 5].map(|()| text_of(&second.wait_delivery().1)), ["0", "1", "2", "3", "4"]);
+    assert_eq!([(); 5].map(|()| first.wait_acknowledged()), [0, 1, 2, 3, 4]);
+    assert!(first.link().status()[0].connections > 1);
 }
 
 #[test]

@@ -40,6 +40,9 @@ struct State {
     dice: Mutex<Option<Dice>>,
     /// Connections that have been broken by chance.
     broken: AtomicU64,
+    /// What who has connected first has said.
+    overheard: Mutex<Vec<u8>>,
+    connections: AtomicU64,
     is_over: AtomicBool,
 }
 
@@ -55,6 +58,8 @@ impl Relay {
             delay,
             dice: Mutex::new(seed.map(Dice::new)),
             broken: AtomicU64::new(0),
+            overheard: Mutex::default(),
+            connections: AtomicU64::new(0),
             is_over: AtomicBool::new(false),
         });
         let shared = Arc::clone(&state);
@@ -82,6 +87,11 @@ impl Relay {
         self.state.broken.load(Ordering::Relaxed)
     }
 
+    /// What who has connected first has said so far.
+    pub(super) fn overheard(&self) -> Vec<u8> {
+        self.state.overheard.lock().clone()
+    }
+
     /// Chance breaks no more connections.
     pub(super) fn calm(&self) {
         *self.state.dice.lock() = None;
@@ -101,10 +111,12 @@ fn carry(state: &Arc<State>, near: TcpStream, far: TcpStream) {
     let bytes = state.dice.lock().as_mut().map(|dice| 100_000 + dice.roll() % 200_000);
     let left = Arc::new(AtomicU64::new(bytes.unwrap_or(u64::MAX)));
     let pairs = [(&near, &far, Weather::CutThere), (&far, &near, Weather::CutBack)];
+    let is_first = state.connections.fetch_add(1, Ordering::Relaxed) == 0;
     for (from, to, against) in pairs {
         let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
         let (state, left) = (Arc::clone(state), Arc::clone(&left));
-        std::thread::spawn(move || carry_one_way(&state, from, to, against, &left));
+        let is_overheard = is_first && against == Weather::CutThere;
+        std::thread::spawn(move || carry_one_way(&state, from, to, against, &left, is_overheard));
     }
     // In a cut, connections end even while nobody says anything.
     let state = Arc::clone(state);
@@ -117,7 +129,14 @@ fn carry(state: &Arc<State>, near: TcpStream, far: TcpStream) {
     });
 }
 
-fn carry_one_way(state: &State, mut from: TcpStream, mut to: TcpStream, against: Weather, left: &AtomicU64) {
+fn carry_one_way(
+    state: &State,
+    mut from: TcpStream,
+    mut to: TcpStream,
+    against: Weather,
+    left: &AtomicU64,
+    is_overheard: bool,
+) {
     let mut buffer = [0; 4096];
     while let Ok(length @ 1..) = from.read(&mut buffer) {
         if !state.delay.is_zero() {
@@ -133,6 +152,9 @@ fn carry_one_way(state: &State, mut from: TcpStream, mut to: TcpStream, against:
         let take = |left: u64| Some(if left == u64::MAX { left } else { left.saturating_sub(length as u64) });
         let before = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).unwrap_or_default();
         let passes = (length as u64).min(before) as usize;
+        if is_overheard {
+            state.overheard.lock().extend_from_slice(&buffer[..passes]);
+        }
         if to.write_all(&buffer[..passes]).is_err() {
             break;
         }

@@ -38,6 +38,40 @@ fn keys_are_answered_in_their_order_many_lookups_at_a_time() {
 }
 
 #[test]
+fn a_connection_outlives_any_number_of_lookups() {
+    let hosts = connected(2);
+    hosts.iter().for_each(|host| host.begin(1));
+    put(&hosts[1], "k", b"v");
+    // More than may be unsettled at a time.
+    for _ in 0..180 {
+        let asked: Vec<GetAnswer> = (0..100).map(|_| hosts[0].link().get(HostId(1), 1, get(&[b"k"]))).collect();
+        for answer in asked {
+            assert_eq!(answer.blocking_recv().unwrap().unwrap().get(0), Found::Present(b"v"));
+        }
+    }
+    assert_eq!(hosts[0].link().status()[0].connections, 1);
+}
+
+#[test]
+fn lookups_that_nobody_waits_for_any_more_make_room_for_others() {
+    let hosts = connected(2);
+    hosts[0].begin(1);
+    put(&hosts[1], "k", b"v");
+    // They wait there for an attempt to begin, and fill all turns.
+    for _ in 0..300 {
+        let asked: Vec<GetAnswer> = (0..20).map(|_| hosts[0].link().get(HostId(1), 1, get(&[b"k"]))).collect();
+        hosts[0].link().control(HostId(1), b"asked".to_vec()).unwrap();
+        hosts[1].wait_control();
+        drop(asked);
+    }
+    hosts[1].begin(1);
+    let answer = hosts[0].link().get(HostId(1), 1, get(&[b"k"])).blocking_recv().unwrap().unwrap();
+    assert_eq!(answer.get(0), Found::Present(b"v"));
+    let status = hosts[0].link().status();
+    assert!(status[0].is_up, "{status:?}");
+}
+
+#[test]
 fn a_full_answer_is_asked_for_again_and_a_value_too_large_fails_alone() {
     let hosts = connected(2);
     hosts.iter().for_each(|host| host.begin(1));

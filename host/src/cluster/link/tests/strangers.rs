@@ -7,7 +7,11 @@ use rcgen::{
     KeyUsagePurpose,
 };
 
+use tokio::io::AsyncWriteExt as _;
+
+use super::hostile::run;
 use super::*;
+use crate::cluster::link::handshake;
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -59,10 +63,10 @@ fn a_second_process_with_the_name_of_one_that_lives_is_refused() {
 }
 
 /// A CA that writes certificates into a folder.
-struct Authority(CertifiedIssuer<'static, KeyPair>);
+pub(super) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
-    fn new(folder: &Path, name: &str) -> Self {
+    pub(super) fn new(folder: &Path, name: &str) -> Self {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -73,7 +77,7 @@ impl Authority {
     }
 
     /// What a host needs whose certificate names `host`, and which trusts `ca`.
-    fn security(&self, folder: &Path, host: &str, ca: &str) -> Security {
+    pub(super) fn security(&self, folder: &Path, host: &str, ca: &str) -> Security {
         let mut params = CertificateParams::new(vec![host.to_owned()]).unwrap();
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         let key = KeyPair::generate().unwrap();
@@ -129,17 +133,51 @@ fn certificates_of_another_ca_or_another_host_are_refused() {
         }
     };
     let security = |host| ca.security(folder.path(), host, "ca");
-    check(security("a"), foreign, ["UnknownIssuer", "UnknownCA"]);
-    check(security("a"), security("c"), ["a certificate that does not name it"; 2]);
-    check(security("d"), security("b"), ["BadCertificate", "certificate not valid for name \"a\""]);
+    let of_ca = ["its certificate is not one of the CA", "this host's certificate is not one of the CA"];
+    check(security("a"), foreign, of_ca);
+    check(security("a"), security("c"), ["`b` shows a certificate that does not name it"; 2]);
+    check(
+        security("d"),
+        security("b"),
+        ["does not accept this host's certificate", "its certificate does not name it"],
+    );
 }
 
 #[test]
-fn a_host_without_tls_does_not_get_through_to_one_with() {
+fn a_host_without_tls_and_one_with_it_are_told_so_on_both_sides() {
     let folder = tempfile::tempdir().unwrap();
     let ca = Authority::new(folder.path(), "ca");
-    let (first, _second) = secured(ca.security(folder.path(), "a", "ca"), Security::Plain);
-    assert!(first.wait_refused().contains("InvalidContentType"));
+    let security = |host| ca.security(folder.path(), host, "ca");
+    let (here, there) = ("it does not speak TLS: is `[cluster.tls]` missing there?", "one side speaks TLS");
+    let (first, second) = secured(security("a"), Security::Plain);
+    assert!(first.wait_refused().contains(here) && second.wait_refused().contains(there));
+    let (first, second) = secured(Security::Plain, security("b"));
+    assert!(first.wait_refused().contains(there) && second.wait_refused().contains(here));
+}
+
+#[test]
+fn who_cannot_be_introduced_is_told_at_the_start() {
+    let (mut listeners, addresses) = listeners(1);
+    let mut settings = settings(0, &addresses, LONG);
+    settings.identity.job = "line\nbreak".to_owned();
+    let (sender, _heard) = channel();
+    let ears = Arc::new(Ears { heard: Mutex::new(sender), values: Mutex::default() });
+    let error = Running::start(settings, listeners.remove(0), ears).err().unwrap().to_string();
+    assert!(error.starts_with("introduce this host to the others"), "{error}");
+}
+
+#[test]
+fn another_version_of_the_protocol_is_answered_so_that_both_know() {
+    let (mut listeners, addresses) = listeners(2);
+    let first = TestHost::start(settings(0, &addresses, LONG), listeners.remove(0));
+    let said = run(async {
+        let mut stream = tokio::net::TcpStream::connect(&addresses[0]).await.unwrap();
+        stream.write_all(b"WMIL\x09\x00\x01\x00\x00\x00\x00").await.unwrap();
+        handshake::read(&mut stream).await.unwrap()
+    });
+    let known = "speaks version 9 of the protocol between hosts, this host version 1";
+    assert!(matches!(said, handshake::Frame::Refused(reason) if reason.contains(known)));
+    assert!(first.wait_refused().contains(known));
 }
 
 #[test]
