@@ -5,7 +5,7 @@ use std::time::Duration;
 /// The first pause, at most.
 const FIRST: Duration = Duration::from_millis(20);
 /// No pause is longer.
-const LONGEST: Duration = Duration::from_secs(1);
+pub(super) const LONGEST: Duration = Duration::from_secs(1);
 
 /// Numbers that look random, by SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
 #[derive(Debug, Clone)]

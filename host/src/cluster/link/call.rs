@@ -12,7 +12,7 @@ use super::wire;
 use crate::epoch::Attempt;
 use crate::lookup::Page;
 
-/// Over how many connections a lookup may fail before it is given up.
+/// How often a peer may fail a lookup, on connections that do not break, before it is given up.
 const FAILURES_MAX: u32 = 3;
 
 /// Looks up keys and passes on the answer.
@@ -53,14 +53,15 @@ async fn ask<T>(
             Route::Ready { connection, client } => {
                 let answered = tokio::select! {
                     answered = once(client) => answered,
-                    () = until_over(peer, connection) => continue,
+                    () = peer.until_over(connection) => continue,
                 };
                 let error = match answered {
                     Ok(answer) => return answer,
                     Err(error) => error,
                 };
-                // Whatever it is, this connection is no good any more.
-                peer.detach(Some(connection));
+                if peer.give_up(connection).await {
+                    continue;
+                }
                 failures += 1;
                 if failures == FAILURES_MAX {
                     let text = format!("`{}` does not answer: {error}", peer.name);
@@ -68,18 +69,6 @@ async fn ask<T>(
                 }
             }
         }
-    }
-}
-
-/// Waits until a connection is over.
-async fn until_over(peer: &Peer, connection: u64) {
-    loop {
-        let mut changed = pin!(peer.changed.notified());
-        changed.as_mut().enable();
-        if !peer.is_connected_by(connection) {
-            return;
-        }
-        changed.await;
     }
 }
 
@@ -104,5 +93,5 @@ async fn scan_once(client: peer::Client, attempt: Attempt, scan: &Scan) -> Resul
     wire::write_bound(told.reborrow().init_to(), scan.to.as_deref());
     wire::write_consistency(told.init_read(), scan.consistency);
     let response = request.send().promise.await?;
-    wire::read_scan_answer(response.get()?.get_answer()?)
+    wire::read_scan_answer(response.get()?.get_answer()?, scan)
 }

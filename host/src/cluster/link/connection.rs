@@ -2,13 +2,13 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
-use std::time::Duration;
 
 use capnp::message::ReaderOptions;
 use capnp_rpc::RpcSystem;
 use capnp_rpc::rpc_twoparty_capnp::Side;
 use capnp_rpc::twoparty::VatNetwork;
 use tokio::io::{BufReader, BufWriter};
+use tokio::sync::Notify;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::MissedTickBehavior;
 use tokio_util::compat::{TokioAsyncReadCompatExt, TokioAsyncWriteCompatExt};
@@ -16,7 +16,7 @@ use tokio_util::compat::{TokioAsyncReadCompatExt, TokioAsyncWriteCompatExt};
 use super::generated::peer_capnp::peer;
 use super::guard::{Counted, Guarded};
 use super::handshake::Ready;
-use super::peer::{Beats, Closing, Peer};
+use super::peer::{Beats, Closing, FAREWELL_TIME, Peer, said_by};
 use super::serve::Served;
 use super::tls::Stream;
 use super::wire;
@@ -25,10 +25,10 @@ use super::wire;
 const MESSAGE_WORDS_MAX: usize = (64 << 20) / 8;
 /// How deep the structures of a message may be nested.
 const NESTING_MAX: i32 = 16;
+/// How many times longer than without a word a peer may be without an answer, which may have to wait behind much else.
+const UNANSWERED_TIMES: u32 = 30;
 const READ_BUFFER_BYTES: usize = 64 << 10;
 const WRITE_BUFFER_BYTES: usize = 16 << 10;
-/// How long a peer may take to hear why its session ends.
-const FAREWELL_TIME: Duration = Duration::from_millis(200);
 
 /// What the two sides have agreed on.
 pub(super) struct Agreed {
@@ -43,15 +43,15 @@ pub(super) struct Agreed {
     pub(super) process: u64,
 }
 
-/// Runs a connection to its end.
-pub(super) async fn run(peer: Rc<Peer>, agreed: Agreed) {
+/// Runs a connection to its end. Returns whether it was of use: something has come over it, and the session outlives it.
+pub(super) async fn run(peer: Rc<Peer>, agreed: Agreed) -> bool {
     let (reader, writer) = tokio::io::split(Counted::new(agreed.stream, peer.meters.clone()));
     let reader = BufReader::with_capacity(READ_BUFFER_BYTES, reader).compat();
     let writer = BufWriter::with_capacity(WRITE_BUFFER_BYTES, writer).compat_write();
     let mut options = ReaderOptions::new();
     options.traversal_limit_in_words(Some(MESSAGE_WORDS_MAX)).nesting_limit(NESTING_MAX);
     let network = Guarded::new(VatNetwork::new(reader, writer, agreed.side, options));
-    let number = Rc::new(Cell::new(0));
+    let (over, number) = (network.over(), Rc::new(Cell::new(0)));
     let served: peer::Client = capnp_rpc::new_client(Served::new(Rc::clone(&peer), Rc::clone(&number)));
     let mut system = RpcSystem::new(Box::new(network), Some(served.client));
     let client: peer::Client = system.bootstrap(match agreed.side {
@@ -61,12 +61,15 @@ pub(super) async fn run(peer: Rc<Peer>, agreed: Agreed) {
     let closing = Rc::new(Closing::default());
     let attached =
         peer.attach(agreed.own, agreed.theirs, agreed.fresh, agreed.process, client.clone(), Rc::clone(&closing));
-    let Some(attached) = attached else { return };
+    let Some(attached) = attached else { return false };
+    let (session, heard) = (peer.session(), peer.meters.received.bytes.get());
     number.set(attached);
     let _open = Open::new(&peer);
     let mut connection = Connection { peer, client, number: attached, beats: Rc::default(), tasks: JoinSet::new() };
-    connection.drive(system, &closing).await;
-    connection.peer.detach(Some(attached));
+    connection.drive(system, &closing, &over).await;
+    let peer = connection.peer;
+    peer.detach(Some(attached));
+    peer.session() == session && peer.meters.received.bytes.get() > heard
 }
 
 /// Counts a connection for as long as it lives.
@@ -95,7 +98,7 @@ struct Connection {
 }
 
 impl Connection {
-    async fn drive(&mut self, system: RpcSystem<Side>, closing: &Closing) {
+    async fn drive(&mut self, system: RpcSystem<Side>, closing: &Closing, over: &Notify) {
         // As a task of its own: what panics in it, or in the call-backs of this host, ends the connection and not the thread.
         let mut systems = JoinSet::new();
         systems.spawn_local(system);
@@ -110,11 +113,11 @@ impl Connection {
                     }
                     return;
                 }
-                Some(ended) = systems.join_next() => {
-                    match ended {
-                        Ok(Ok(())) => tracing::debug!(peer = self.peer.name, "the connection has ended"),
-                        Ok(Err(error)) => tracing::debug!(peer = self.peer.name, %error, "the connection broke"),
-                        Err(error) => self.defect(error),
+                Some(ended) = systems.join_next() => return self.ended(ended),
+                () = over.notified() => {
+                    // What has come is worked on. What waits to be written to a peer that may not read it is not waited for.
+                    if let Ok(Some(ended)) = tokio::time::timeout(FAREWELL_TIME, systems.join_next()).await {
+                        self.ended(ended);
                     }
                     return;
                 }
@@ -132,14 +135,20 @@ impl Connection {
         }
     }
 
+    fn ended(&self, ended: Result<Result<(), capnp::Error>, JoinError>) {
+        match ended {
+            Ok(Ok(())) => tracing::debug!(peer = self.peer.name, "the connection has ended"),
+            Ok(Err(error)) => tracing::debug!(peer = self.peer.name, %error, "the connection broke"),
+            Err(error) => self.defect(error),
+        }
+    }
+
     /// A panic: what has been done of a call is not known, so the session cannot go on.
     fn defect(&self, error: JoinError) {
         if !error.is_panic() {
             return;
         }
-        let panic = error.into_panic();
-        let said = panic.downcast_ref::<&str>().map(|said| (*said).to_owned());
-        let said = said.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+        let said = said_by(&*error.into_panic());
         self.peer.end_session(&format!("a defect of wasmill in its connection: {said}"), false);
     }
 
@@ -166,13 +175,17 @@ impl Connection {
                 match answered.await.and_then(|answered| Ok(answered.get()?.get_through())) {
                     Ok(through) => peer.acknowledged(number, through),
                     // What was sent is sent again over the next connection, unless the peer has ended the session.
-                    Err(_) => peer.detach(Some(number)),
+                    Err(_) => _ = peer.give_up(number).await,
                 }
             });
         }
     }
 
     fn beat(&mut self) {
+        if self.beats.waiting().is_some_and(|waiting| waiting > self.peer.shared.lost_after * UNANSWERED_TIMES) {
+            let reason = "it says something now and then, but has answered nothing for a long time";
+            return self.peer.end_session(reason, true);
+        }
         let Some(sent) = self.beats.send(&self.peer.meters) else { return };
         let answered = self.client.beat_request().send().promise;
         let (peer, number, beats) = (Rc::clone(&self.peer), self.number, Rc::clone(&self.beats));
@@ -182,7 +195,7 @@ impl Connection {
                     beats.answered(sent, &peer.meters);
                     peer.acknowledged(number, through);
                 }
-                Err(_) => peer.detach(Some(number)),
+                Err(_) => _ = peer.give_up(number).await,
             }
         });
     }

@@ -18,6 +18,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 const MAGIC: [u8; 4] = *b"WMIL";
 /// The version of the protocol: of these frames and of `schema/peer.capnp`.
 const PROTOCOL: u16 = 1;
+/// How what is said in TLS begins: an alert, or a handshake.
+const TLS_RECORDS: [[u8; 2]; 2] = [[0x15, 3], [0x16, 3]];
 /// The most bytes behind the beginning of a frame.
 const FRAME_BYTES_MAX: usize = 256 << 10;
 const HEAD_BYTES: usize = 11;
@@ -75,6 +77,10 @@ pub(super) enum HandshakeError {
     Io(#[from] std::io::Error),
     #[error("the other side does not speak as a host of wasmill does")]
     Garbled,
+    #[error("one side speaks TLS and the other does not: `[cluster.tls]` must be the same on all hosts")]
+    SpeaksTls,
+    #[error("{said} ({error})")]
+    Tls { said: &'static str, error: String },
     #[error(
         "the other side speaks version {theirs} of the protocol between hosts, this host version {PROTOCOL}: install the same version of wasmill on all hosts"
     )]
@@ -88,6 +94,17 @@ pub(super) enum HandshakeError {
 }
 
 impl Hello {
+    pub(super) fn new(identity: &Identity, host: &str, to: &str, process: u64, nonce: u64) -> Self {
+        Self { identity: identity.clone(), host: host.to_owned(), to: to.to_owned(), process, nonce }
+    }
+
+    /// Whether the others will read it as it is.
+    pub(super) fn can_travel(&self) -> bool {
+        let frame = encode(&Frame::Hello(Box::new(self.clone())));
+        let body = &frame[HEAD_BYTES..];
+        body.len() <= FRAME_BYTES_MAX && parse_body(1, body) == Some(Frame::Hello(Box::new(self.clone())))
+    }
+
     /// What of `other`'s does not match, in words that the same reason can be told to both sides with.
     pub(super) fn mismatch(&self, other: &Hello) -> Option<String> {
         let (own, theirs) = (&self.identity, &other.identity);
@@ -144,9 +161,12 @@ pub(super) fn session_of(connecting: u64, accepting: u64) -> u128 {
 
 /// Reads a frame.
 pub(super) async fn read(stream: &mut (impl AsyncRead + Unpin)) -> Result<Frame, HandshakeError> {
-    let mut head = [0; HEAD_BYTES];
+    // Who speaks something else may not say as much as the beginning of a frame.
+    let (mut magic, mut head) = ([0; MAGIC.len()], [0; HEAD_BYTES - MAGIC.len()]);
+    stream.read_exact(&mut magic).await?;
+    check_magic(magic)?;
     stream.read_exact(&mut head).await?;
-    let (kind, length) = parse_head(&head)?;
+    let (kind, length) = parse_head(head)?;
     let mut body = Vec::new();
     stream.take(length as u64).read_to_end(&mut body).await?;
     if body.len() < length {
@@ -161,19 +181,22 @@ pub(super) async fn write(stream: &mut (impl AsyncWrite + Unpin), frame: &Frame)
     stream.flush().await
 }
 
-fn parse_head(head: &[u8; HEAD_BYTES]) -> Result<(u8, usize), HandshakeError> {
-    let mut rest = Cursor(head);
-    let garbled = HandshakeError::Garbled;
-    let (Some(magic), Some(protocol), Some([kind]), Some(length)) =
-        (rest.array(), rest.array().map(u16::from_le_bytes), rest.array(), rest.array().map(u32::from_le_bytes))
-    else {
-        return Err(garbled);
-    };
-    match (magic == MAGIC, protocol == PROTOCOL, length as usize <= FRAME_BYTES_MAX) {
-        (false, _, _) => Err(garbled),
-        (true, false, _) => Err(HandshakeError::Protocol { theirs: protocol }),
-        (true, true, false) => Err(garbled),
-        (true, true, true) => Ok((kind, length as usize)),
+fn check_magic(magic: [u8; MAGIC.len()]) -> Result<(), HandshakeError> {
+    match magic {
+        MAGIC => Ok(()),
+        _ if TLS_RECORDS.iter().any(|record| magic.starts_with(record)) => Err(HandshakeError::SpeaksTls),
+        _ => Err(HandshakeError::Garbled),
+    }
+}
+
+fn parse_head(head: [u8; HEAD_BYTES - MAGIC.len()]) -> Result<(u8, usize), HandshakeError> {
+    let [protocol @ .., kind, length_0, length_1, length_2, length_3] = head;
+    let protocol = u16::from_le_bytes(protocol);
+    let length = u32::from_le_bytes([length_0, length_1, length_2, length_3]) as usize;
+    match protocol == PROTOCOL {
+        false => Err(HandshakeError::Protocol { theirs: protocol }),
+        true if length > FRAME_BYTES_MAX => Err(HandshakeError::Garbled),
+        true => Ok((kind, length)),
     }
 }
 
@@ -221,7 +244,7 @@ impl Cursor<'_> {
         self.0 = rest;
         let text = std::str::from_utf8(text).ok().filter(|text| text.len() <= bytes_max)?;
         // It is shown to people.
-        (!text.chars().any(|char| char.is_control() && char != '\n')).then(|| text.to_owned())
+        (!text.chars().any(char::is_control)).then(|| text.to_owned())
     }
 }
 
@@ -278,6 +301,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::cluster::link::backoff::Dice;
 
     pub(in crate::cluster::link) fn hello(host: &str) -> Hello {
         let identity = Identity {
@@ -300,6 +324,27 @@ mod tests {
         for frame in [Frame::Hello(Box::new(hello("a"))), ready, Frame::Refused("because é".to_owned())] {
             assert_eq!(decode(&encode(&frame)).unwrap(), frame);
         }
+    }
+
+    #[test]
+    fn who_cannot_be_introduced_is_known_before() {
+        assert!(hello("a").can_travel());
+        let check = |change: &dyn Fn(&mut Hello)| {
+            let mut hello = hello("a");
+            change(&mut hello);
+            assert!(!hello.can_travel());
+        };
+        check(&|hello| hello.identity.job = "j".repeat(NAME_BYTES_MAX + 1));
+        check(&|hello| hello.host = "a\nb".to_owned());
+        check(&|hello| hello.identity.components = vec![("o".repeat(1000), [1; 32]); 300]);
+        check(&|hello| hello.identity.components = vec![(String::new(), [1; 32]); 1 << 16]);
+    }
+
+    #[test]
+    fn who_speaks_tls_is_told_by_the_first_bytes() {
+        assert!(matches!(decode(&[0x15, 3, 3, 0, 2, 2, 10]), Err(HandshakeError::SpeaksTls)));
+        assert!(matches!(decode(&[0x16, 3, 1, 2, 0]), Err(HandshakeError::SpeaksTls)));
+        assert!(matches!(decode(b"GET "), Err(HandshakeError::Garbled)));
     }
 
     #[test]
@@ -336,6 +381,28 @@ mod tests {
         assert!(matches!(decode(&bytes), Err(HandshakeError::Garbled)));
         let Frame::Refused(reason) = decode(&encode(&Frame::Refused("é".repeat(5000)))).unwrap() else { panic!() };
         assert_eq!(reason.len(), REASON_BYTES_MAX);
+    }
+
+    #[test]
+    fn frames_that_are_changed_anywhere_are_read_as_something_or_refused() {
+        let mut dice = Dice::new(7);
+        let ready = Frame::Ready(Ready { session: 7, received: 9 });
+        let (mut read, mut refused) = (0, 0);
+        for frame in [Frame::Hello(Box::new(hello("a"))), ready, Frame::Refused("because".to_owned())] {
+            for _ in 0..3_000 {
+                let mut changed = encode(&frame);
+                for _ in 0..=dice.roll() % 3 {
+                    let place = dice.roll() as usize % changed.len();
+                    changed[place] = if dice.roll() % 2 == 0 { dice.roll() as u8 } else { 0xFF };
+                }
+                changed.truncate(changed.len() - (dice.roll() % 4).saturating_sub(2) as usize);
+                match decode(&changed) {
+                    Ok(_) => read += 1,
+                    Err(_) => refused += 1,
+                }
+            }
+        }
+        assert!(read > 1_000 && refused > 1_000, "{read} are read, {refused} refused");
     }
 
     proptest! {

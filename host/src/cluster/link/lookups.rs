@@ -12,7 +12,7 @@ pub const ANSWER_BYTES_MAX: usize = 2 << 20;
 /// The most keys of one lookup.
 pub const KEYS_MAX: usize = 16_384;
 /// The bytes of keys that one lookup has at most.
-pub const KEY_BYTES_MAX: usize = 8 << 20;
+pub const KEY_BYTES_MAX: usize = 4 << 20;
 
 /// Which state a lookup of keys sees.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub struct Get {
     pub read: Read,
 }
 
-/// A range of keys to list.
+/// A range of keys to list. Its two ends together have at most [`KEY_BYTES_MAX`] bytes, else it is refused before it travels.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scan {
     /// The table, which is the same on every host.
@@ -47,6 +47,33 @@ pub struct Scan {
     pub limit: u32,
     /// Which state is seen.
     pub consistency: Consistency,
+}
+
+impl Scan {
+    /// Whether a page is one of those that are asked for. Whoever asks for the next one then comes to an end.
+    pub(super) fn check(&self, page: &Page) -> Result<(), &'static str> {
+        let Page { keys, values, next } = page;
+        if keys.len() != values.len() {
+            return Err("a page has more keys than values, or fewer");
+        }
+        if keys.len() > self.limit as usize {
+            return Err("a page has more keys than were asked for");
+        }
+        let mut last = None;
+        for key in keys.iter() {
+            if last.map_or(key < &self.from[..], |last| key <= last) {
+                return Err("a page's keys do not ascend from where they should begin");
+            }
+            last = Some(key);
+        }
+        if last.zip(self.to.as_deref()).is_some_and(|(last, to)| last >= to) {
+            return Err("a page has keys behind the end");
+        }
+        match next {
+            Some(next) if &next[..] <= last.unwrap_or(&self.from) => Err("a page's next does not lie behind it"),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// What there is to say of one key.
@@ -200,7 +227,7 @@ pub trait ServeLookups: Send + Sync {
     /// A refusal, where `found` may have been called for some keys.
     fn get(&self, from: HostId, get: &Get, found: &mut dyn FnMut(usize, Option<&[u8]>)) -> Result<(), Refusal>;
 
-    /// A page of the keys that are this host's. Called on a thread of its own.
+    /// A page of the keys that are this host's, of as many bytes as the host likes to read at a time. Called on a thread of its own; while it runs, the attempt does not end, and whoever ends it waits.
     ///
     /// # Errors
     /// A refusal.
@@ -213,4 +240,25 @@ pub(super) struct Asking<Question, Answer> {
     pub(super) attempt: Attempt,
     pub(super) question: Question,
     pub(super) answer: oneshot::Sender<Result<Answer, LookupFault>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_that_were_not_asked_for_or_would_not_end_are_told() {
+        let check = |keys: &[&[u8]], next: Option<&[u8]>| {
+            let (from, to, consistency) = (b"b".to_vec(), Some(b"f".to_vec()), Consistency::Live);
+            let scan = Scan { table: TableId::new(0, 0), from, to, limit: 2, consistency };
+            let keys: Column = keys.iter().copied().collect();
+            scan.check(&Page { values: keys.clone(), keys, next: next.map(<[u8]>::to_vec) }).is_ok()
+        };
+        assert!(check(&[b"b", b"c"], Some(b"d")) && check(&[], Some(b"c")) && check(&[], None));
+        assert!(!check(&[b"a"], None), "before the beginning");
+        assert!(!check(&[b"c", b"c"], None), "twice");
+        assert!(!check(&[b"b", b"f"], None), "behind the end");
+        assert!(!check(&[b"b", b"c", b"d"], None), "more than were asked for");
+        assert!(!check(&[], Some(b"b")) && !check(&[b"b", b"c"], Some(b"c")), "does not go on");
+    }
 }

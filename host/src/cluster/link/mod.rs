@@ -50,6 +50,7 @@ pub use self::message::{Asked, CONTROL_BYTES_MAX, Delivery, HostId, Load, TableU
 pub use self::meters::PeerStatus;
 
 use self::attempt::Attempts;
+use self::handshake::Hello;
 use self::lookups::Asking;
 use self::message::PART_BYTES_MAX;
 use self::meters::PeerMeters;
@@ -85,6 +86,11 @@ pub enum LinkError {
     /// The certificate cannot be used.
     #[error("set up TLS: {0}")]
     Tls(String),
+    /// What this host would say of itself does not fit into what is said.
+    #[error(
+        "introduce this host to the others: the names of the job and of its hosts and operators must be without control characters and of at most 1024 bytes, and all together of at most 256 KiB"
+    )]
+    Identity,
     /// The thread could not be started.
     #[error("start the thread of connections to other hosts: {0}")]
     Thread(std::io::Error),
@@ -251,7 +257,7 @@ impl Link {
         let parts = parts.into_iter().map(|load| (load, None));
         for (load, acknowledged) in parts.chain(last.map(|load| (load, Some(acknowledged)))) {
             let delivery = Delivery { task, load };
-            self.meters(peer).queued(session::bytes_of(&delivery));
+            self.meters(peer).queued(session::delivery_bytes(&delivery));
             self.command(Command::Send { peer, attempt, delivery, acknowledged });
         }
         Ok(())
@@ -265,7 +271,7 @@ impl Link {
         if message.len() > CONTROL_BYTES_MAX {
             return Err(too_large(message.len(), CONTROL_BYTES_MAX));
         }
-        self.meters(peer).queued(message.len() as u64);
+        self.meters(peer).queued(session::control_bytes(&message));
         self.command(Command::Control { peer, message });
         Ok(())
     }
@@ -287,6 +293,12 @@ impl Link {
     /// Lists keys of a peer, as [`Link::get`] looks them up.
     pub fn scan(&self, peer: HostId, attempt: Attempt, scan: Scan) -> ScanAnswer {
         let (answer, answered) = oneshot::channel();
+        let bytes = scan.from.len() + scan.to.as_ref().map_or(0, Vec::len);
+        if bytes > KEY_BYTES_MAX {
+            // The receiver is in our hand.
+            let _ = answer.send(Err(LookupFault::TooLarge { keys: 2, bytes }));
+            return answered;
+        }
         assert!(usize::from(peer.0) < self.meters.len(), "{peer} is no host of the job");
         self.command(Command::Scan { peer, asking: Asking { attempt, question: scan, answer } });
         answered
@@ -361,6 +373,10 @@ impl Running {
         let meters = |(id, host): (u16, &HostAddress)| Arc::new(PeerMeters::new(&host.name, HostId(id) == own));
         let meters: Arc<[Arc<PeerMeters>]> = (0..).zip(&settings.hosts).map(meters).collect();
         assert!(usize::from(own.0) < meters.len(), "{own} is no host of the job");
+        let (identity, us) = (&settings.identity, &settings.hosts[usize::from(own.0)].name);
+        if !settings.hosts.iter().all(|them| Hello::new(identity, us, &them.name, 0, 0).can_travel()) {
+            return Err(LinkError::Identity);
+        }
         let (commands, received) = mpsc::unbounded_channel();
         let link = Link { commands, attempts: Arc::default(), meters };
         let thread = thread::Start {

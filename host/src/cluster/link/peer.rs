@@ -1,7 +1,10 @@
 //! A peer as the link's thread knows it: its session, its connection, and since when nothing has been heard of it.
 
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,13 +17,16 @@ use super::generated::peer_capnp::peer;
 use super::handshake::Ready;
 use super::message::Delivery;
 use super::meters::PeerMeters;
-use super::session::{Arrival, EARLY_BYTES_MAX, Early, Inbox, Message, Outbox, bytes_of};
+use super::session::{Arrival, Early, Inbox, Message, Nonsense, Outbox, control_bytes, delivery_bytes};
 use super::wire::Received;
 use super::{Acknowledged, HostId, Listen, PeerEvent};
 use crate::epoch::Attempt;
 
 /// The lookups that a peer is asked at a time; more wait for their turn.
 const LOOKUPS_MAX: usize = 32;
+
+/// How long a peer may take to hear why its session ends, or to say why it has ended it.
+pub(super) const FAREWELL_TIME: Duration = Duration::from_millis(200);
 
 /// What all peers of a host share.
 pub(super) struct Shared {
@@ -30,6 +36,8 @@ pub(super) struct Shared {
     pub(super) lost_after: Duration,
     /// Nothing that happens from now on is news.
     pub(super) is_stopping: Cell<bool>,
+    /// Turns of reading pages for scans.
+    pub(super) scans: Arc<Semaphore>,
     /// Connections that have passed the handshake and are not closed yet.
     pub(super) open: Cell<usize>,
 }
@@ -107,6 +115,12 @@ impl Closing {
     }
 }
 
+/// What a panic has said.
+pub(super) fn said_by(panic: &(dyn Any + Send)) -> String {
+    let said = panic.downcast_ref::<&str>().map(|said| (*said).to_owned());
+    said.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
+}
+
 /// How a lookup gets to the peer.
 pub(super) enum Route {
     /// Over this connection.
@@ -156,12 +170,6 @@ impl Peer {
         self.state.borrow().session.as_ref().map(|session| session.id)
     }
 
-    /// The number and client of the present connection.
-    pub(super) fn connection(&self) -> Option<(u64, peer::Client)> {
-        let state = self.state.borrow();
-        state.connection.as_ref().map(|connected| (connected.number, connected.client.clone()))
-    }
-
     pub(super) fn is_connected_by(&self, connection: u64) -> bool {
         self.state.borrow().connection.as_ref().is_some_and(|connected| connected.number == connection)
     }
@@ -186,7 +194,7 @@ impl Peer {
     // What this host sends.
 
     pub(super) fn send(&self, attempt: Attempt, delivery: Delivery, acknowledged: Option<Acknowledged>) {
-        let bytes = bytes_of(&delivery);
+        let bytes = delivery_bytes(&delivery);
         let mut state = self.state.borrow_mut();
         let is_void = attempt <= state.void || self.shared.attempts.is_over(attempt);
         match &mut state.session {
@@ -199,7 +207,7 @@ impl Peer {
     }
 
     pub(super) fn control(&self, message: Vec<u8>) {
-        let bytes = message.len() as u64;
+        let bytes = control_bytes(&message);
         match &mut self.state.borrow_mut().session {
             Some(session) => {
                 session.outbox.push(Message::Control(message), bytes, None);
@@ -263,52 +271,55 @@ impl Peer {
                 drop(state);
                 self.shared.listen.control(self.id, message);
             }
-            Received::Delivery { attempt, .. } if attempt <= void => {}
-            Received::Delivery { attempt, delivery } if session.inbox.has_early() => {
-                let has_room = session.inbox.keep(attempt, delivery);
-                drop(state);
-                self.check_room(has_room)?;
-            }
             Received::Delivery { attempt, delivery } => {
+                let goes_on = match session.inbox.belongs_to(attempt) {
+                    Ok(()) if attempt <= void => Ok(None),
+                    // What is kept goes first.
+                    Ok(()) if session.inbox.has_early() => session.inbox.keep(delivery).map(|()| None),
+                    belongs => belongs.map(|()| Some(delivery)),
+                };
                 drop(state);
-                self.hand_over(attempt, delivery)?;
+                if let Some(delivery) = self.sensible(goes_on)? {
+                    self.hand_over(attempt, delivery)?;
+                }
             }
         }
         Ok(())
+    }
+
+    /// Ends the session where the peer has said what cannot be.
+    fn sensible<T>(&self, said: Result<T, Nonsense>) -> Result<T, String> {
+        said.map_err(|nonsense| {
+            let reason = nonsense.to_string();
+            self.end_session(&reason, true);
+            reason
+        })
     }
 
     fn hand_over(&self, attempt: Attempt, delivery: Delivery) -> Result<(), String> {
         let mut delivery = Some(delivery);
         let take = |delivery: &mut Option<Delivery>| {
             self.shared.attempts.with(attempt, |present| match delivery.take() {
-                Some(delivery) => present.deliveries.take(self.id, delivery),
+                // What has been done of it when it panics is not known, but the session is over then.
+                Some(delivery) => catch_unwind(AssertUnwindSafe(|| present.deliveries.take(self.id, delivery)))
+                    .unwrap_or_else(|panic| Err(format!("a defect of wasmill: {}", said_by(&*panic)))),
                 None => Ok(()),
             })
         };
         match (take(&mut delivery), delivery) {
-            (Timing::Present(Ok(())) | Timing::Stale, _) => Ok(()),
+            (Timing::Present(Ok(())) | Timing::Stale, _) | (Timing::Early, None) => Ok(()),
             (Timing::Present(Err(reason)), _) => {
                 let reason = format!("what it has sent cannot be taken: {reason}");
                 self.end_session(&reason, true);
                 Err(reason)
             }
-            (Timing::Early, delivery) => {
+            (Timing::Early, Some(delivery)) => {
                 let mut state = self.state.borrow_mut();
-                let (Some(session), Some(delivery)) = (&mut state.session, delivery) else { return Ok(()) };
-                let has_room = session.inbox.keep(attempt, delivery);
+                let kept = state.session.as_mut().map_or(Ok(()), |session| session.inbox.keep(delivery));
                 drop(state);
-                self.check_room(has_room)
+                self.sensible(kept)
             }
         }
-    }
-
-    fn check_room(&self, has_room: bool) -> Result<(), String> {
-        if has_room {
-            return Ok(());
-        }
-        let reason = format!("it has sent more than {EARLY_BYTES_MAX} bytes of an attempt that has not begun here");
-        self.end_session(&reason, true);
-        Err(reason)
     }
 
     /// The number up to which everything that has come is handed over.
@@ -367,15 +378,13 @@ impl Peer {
             return None;
         }
         self.process.set(process);
-        let goes_on = own.session != 0 && own.session == theirs.session && {
-            let mut state = self.state.borrow_mut();
-            state.session.as_mut().is_some_and(|session| session.outbox.rewind(theirs.received).is_ok())
-        };
-        if !goes_on {
-            self.end_session(
-                "it does not know the session any more: it was started anew, or had lost this host",
-                false,
-            );
+        if own.session == theirs.session {
+            let rewound =
+                self.state.borrow_mut().session.as_mut().map(|session| session.outbox.rewind(theirs.received));
+            self.sensible(rewound.unwrap_or(Ok(()))).ok()?;
+        } else {
+            let reason = "it does not know the session any more: it was started anew, or had lost this host";
+            self.end_session(reason, false);
         }
         let mut state = self.state.borrow_mut();
         let begins = state.session.is_none();
@@ -409,6 +418,25 @@ impl Peer {
         self.changed.notify_waiters();
     }
 
+    /// Waits until a connection is over.
+    pub(super) async fn until_over(&self, connection: u64) {
+        loop {
+            let mut changed = pin!(self.changed.notified());
+            changed.as_mut().enable();
+            if !self.is_connected_by(connection) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// A call has failed, so the connection is no good any more. Returns whether it ends by itself; the peer may be about to say why.
+    pub(super) async fn give_up(&self, connection: u64) -> bool {
+        let over = tokio::time::timeout(2 * FAREWELL_TIME, self.until_over(connection)).await;
+        self.detach(Some(connection));
+        over.is_ok()
+    }
+
     /// The session is over. With `tell`, so is the peer told, if it is connected.
     pub(super) fn end_session(&self, reason: &str, tell: bool) {
         let mut state = self.state.borrow_mut();
@@ -428,14 +456,14 @@ impl Peer {
         self.changed.notify_waiters();
     }
 
-    /// To be called once a heartbeat: ends what has been silent for too long. `dials` says whether this host is the one that connects.
-    pub(super) fn tick(&self, dials: bool) {
+    /// To be called once a heartbeat: ends what has been silent for too long.
+    pub(super) fn tick(&self) {
         let (heartbeat, lost_after) = (self.shared.heartbeat, self.shared.lost_after);
         let silent = self.silence.borrow_mut().tick(Instant::now(), self.meters.received.bytes.get(), heartbeat);
         if silent >= lost_after {
             self.end_session(&format!("nothing was heard of it for {} ms", lost_after.as_millis()), true);
-        } else if dials && silent >= lost_after / 2 && self.connection().is_some() {
-            // The way may be broken while the host is not.
+        } else if silent >= lost_after / 2 {
+            // The way may be broken while the host is not: another connection may come through.
             self.detach(None);
         }
     }
@@ -459,6 +487,11 @@ impl Beats {
         waiting.push_back(now);
         meters.beats_wait_since(waiting.front().copied());
         Some(now)
+    }
+
+    /// For how long the oldest has been without an answer.
+    pub(super) fn waiting(&self) -> Option<Duration> {
+        self.0.borrow().front().map(Instant::elapsed)
     }
 
     /// One is answered. They are answered in order.

@@ -13,17 +13,20 @@ use super::generated::peer_capnp::peer::{
     BeatParams, BeatResults, GetParams, GetResults, LeaveParams, LeaveResults, PushParams, PushResults, ScanParams,
     ScanResults, Server,
 };
-use super::lookups::{ANSWER_BYTES_MAX, Get, KEY_BYTES_MAX, KEYS_MAX, Read, Scan, State};
+use super::lookups::{ANSWER_BYTES_MAX, Get, KEY_BYTES_MAX, KEYS_MAX, Read, Refusal, RefusalKind, Scan, State};
 use super::peer::Peer;
 use super::session::PUSH_MESSAGES_MAX;
 use super::wire::{self, NoAnswer};
 use crate::epoch::Attempt;
+use crate::lookup::Page;
 use crate::record::Column;
 
 /// The lookups of a peer that may be under way.
 const UNDER_WAY_MAX: usize = 64;
-/// The bytes of keys of those that may wait for an attempt to begin.
-const EARLY_KEY_BYTES_MAX: usize = 16 << 20;
+/// The bytes of keys of those that may wait: for an attempt to begin, or for a page to be read.
+const WAITING_KEY_BYTES_MAX: usize = 16 << 20;
+/// The most bytes of a page that travels.
+const PAGE_BYTES_MAX: usize = 48 << 20;
 /// The most bytes of a reason that are shown.
 const REASON_BYTES_MAX: usize = 4096;
 
@@ -33,7 +36,7 @@ pub(super) struct Served {
     /// The connection's number.
     connection: Rc<Cell<u64>>,
     under_way: Rc<Cell<usize>>,
-    early_bytes: Rc<Cell<usize>>,
+    waiting_bytes: Rc<Cell<usize>>,
 }
 
 /// A number that is raised for as long as this lives.
@@ -58,7 +61,7 @@ impl Drop for Raised {
 
 impl Served {
     pub(super) fn new(peer: Rc<Peer>, connection: Rc<Cell<u64>>) -> Self {
-        Self { peer, connection, under_way: Rc::default(), early_bytes: Rc::default() }
+        Self { peer, connection, under_way: Rc::default(), waiting_bytes: Rc::default() }
     }
 
     /// Ends the session for what the peer has said.
@@ -71,29 +74,27 @@ impl Served {
     }
 
     /// Waits until an attempt runs, and does `act` then. `None` when it is over.
-    async fn in_attempt<T>(
-        &self,
-        attempt: Attempt,
-        key_bytes: usize,
-        mut act: impl FnMut() -> Timing<T>,
-    ) -> Result<Option<T>, Error> {
-        let mut early = None;
+    async fn in_attempt<T>(&self, key_bytes: usize, mut act: impl FnMut() -> Timing<T>) -> Result<Option<T>, Error> {
+        let mut waiting = None;
         loop {
             let changed = self.peer.changed.notified();
             match act() {
                 Timing::Present(done) => return Ok(Some(done)),
                 Timing::Stale => return Ok(None),
-                Timing::Early if early.is_none() => {
-                    early = Raised::new(&self.early_bytes, key_bytes, EARLY_KEY_BYTES_MAX);
-                    if early.is_none() {
-                        return Err(self
-                            .nonsense(format_args!("it looks up too much for attempt {attempt} that has not begun")));
+                Timing::Early => {
+                    if waiting.is_none() {
+                        waiting = Some(self.wait_with(key_bytes)?);
                     }
                     changed.await;
                 }
-                Timing::Early => changed.await,
             }
         }
+    }
+
+    fn wait_with(&self, key_bytes: usize) -> Result<Raised, Error> {
+        let raised = Raised::new(&self.waiting_bytes, key_bytes, WAITING_KEY_BYTES_MAX);
+        let reason = "its lookups that wait have more than";
+        raised.ok_or_else(|| self.nonsense(format_args!("{reason} {WAITING_KEY_BYTES_MAX} bytes of keys")))
     }
 
     fn place(&self) -> Result<Raised, Error> {
@@ -143,7 +144,7 @@ impl Server for Served {
                 present.lookups.get(self.peer.id, &get, &mut |index, value| answer.found(index, value))
             })
         };
-        let served = self.in_attempt(attempt, get.keys.bytes().len(), act).await?;
+        let served = self.in_attempt(get.keys.bytes().len(), act).await?;
         let mut told = results.get().init_answer();
         match served {
             Some(Ok(())) => {
@@ -161,21 +162,30 @@ impl Server for Served {
         let (attempt, scan) = read_scan(&params).map_err(|error| self.nonsense(error))?;
         drop(params);
         self.peer.meters.lookups_served.add(1);
-        let bytes = scan.from.len() + scan.to.as_ref().map_or(0, Vec::len);
+        let _waiting = self.wait_with(scan.from.len() + scan.to.as_ref().map_or(0, Vec::len))?;
         let attempts = Arc::clone(&self.peer.shared.attempts);
-        self.in_attempt(attempt, bytes, || attempts.with(attempt, |_| ())).await?;
-        // A page may take a while to be read from disk: others are served meanwhile.
+        self.in_attempt(0, || attempts.with(attempt, |_| ())).await?;
+        // The turn goes with the reading: who no longer waits for a page has not made room for another while it is still read.
+        let turn = Arc::clone(&self.peer.shared.scans).acquire_owned().await.expect("the semaphore is never closed");
         let from = self.peer.id;
-        let scanned =
-            tokio::task::spawn_blocking(move || attempts.with(attempt, |present| present.lookups.scan(from, &scan)));
-        let scanned = scanned.await.map_err(|_| Error::failed("the page was not finished".to_owned()))?;
+        // A page may take a while to be read from disk: others are served meanwhile.
+        let scanned = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            attempts.with(attempt, |present| present.lookups.scan(from, &scan))
+        });
+        let scanned = match scanned.await {
+            Ok(Timing::Present(Ok(page))) if page_bytes(&page) > PAGE_BYTES_MAX => Err(failed(format!(
+                "a page of {} bytes is too large to travel: ask for fewer keys at a time",
+                page_bytes(&page)
+            ))),
+            Ok(Timing::Present(scanned)) => scanned.map_err(NoAnswer::Refused),
+            Ok(Timing::Early | Timing::Stale) => Err(NoAnswer::Stale),
+            Err(_) => Err(failed("a defect of wasmill in the reading of a page".to_owned())),
+        };
         let mut told = results.get().init_answer();
         match scanned {
-            Timing::Present(Ok(page)) => wire::write_page(told.init_page(), &page)?,
-            Timing::Present(Err(refusal)) => {
-                wire::write_refusal(told.reborrow().init_refused(), &NoAnswer::Refused(refusal));
-            }
-            Timing::Early | Timing::Stale => wire::write_refusal(told.reborrow().init_refused(), &NoAnswer::Stale),
+            Ok(page) => wire::write_page(told.init_page(), &page)?,
+            Err(why) => wire::write_refusal(told.reborrow().init_refused(), &why),
         }
         Ok(())
     }
@@ -188,6 +198,15 @@ impl Server for Served {
         }
         Ok(())
     }
+}
+
+fn failed(text: String) -> NoAnswer {
+    NoAnswer::Refused(Refusal { kind: RefusalKind::Failed, text })
+}
+
+fn page_bytes(page: &Page) -> usize {
+    let next = page.next.as_ref().map_or(0, Vec::len);
+    page.keys.bytes().len() + page.values.bytes().len() + page.keys.len() * 2 * size_of::<u32>() + next
 }
 
 fn read_get(params: &GetParams) -> Result<(Attempt, Get), Error> {
@@ -212,6 +231,10 @@ fn read_scan(params: &ScanParams) -> Result<(Attempt, Scan), Error> {
         return Err(Error::failed("a scan as of event times".to_owned()));
     };
     let (from, to) = (told.get_from()?.to_vec(), wire::read_bound(told.get_to()?)?);
+    let bytes = from.len() + to.as_ref().map_or(0, Vec::len);
+    if bytes > KEY_BYTES_MAX {
+        return Err(Error::failed(format!("a scan between keys of {bytes} bytes")));
+    }
     let table = wire::table_of(told.get_table());
     Ok((told.get_attempt(), Scan { table, from, to, limit: told.get_limit(), consistency }))
 }

@@ -10,13 +10,15 @@ use super::message::Delivery;
 use crate::epoch::Attempt;
 
 /// The messages of one call, unless the first is larger.
-const PUSH_BYTES: u64 = 256 << 10;
+const PUSH_BYTES: u64 = 64 << 10;
 /// The most messages of one call.
 pub(super) const PUSH_MESSAGES_MAX: usize = 256;
 /// The bytes that may be sent without being acknowledged; more wait in the outbox.
 const WINDOW_BYTES: u64 = 16 << 20;
-/// The bytes that may wait for an attempt to begin.
-pub(super) const EARLY_BYTES_MAX: u64 = 64 << 20;
+/// The bytes that may wait for an attempt to begin: more than the window, and one message that is as large as one can be, behind it.
+pub(super) const EARLY_BYTES_MAX: u64 = 72 << 20;
+/// What is counted for a message besides what it says, so that a great many empty ones come to something.
+const MESSAGE_BYTES: u64 = 256;
 
 /// Something for the peer.
 pub(super) enum Message {
@@ -27,8 +29,13 @@ pub(super) enum Message {
 }
 
 /// The bytes that are counted for a delivery.
-pub(super) fn bytes_of(delivery: &Delivery) -> u64 {
-    delivery.load.bytes() as u64
+pub(super) fn delivery_bytes(delivery: &Delivery) -> u64 {
+    delivery.load.bytes() as u64 + MESSAGE_BYTES
+}
+
+/// The bytes that are counted for a control message.
+pub(super) fn control_bytes(message: &[u8]) -> u64 {
+    message.len() as u64 + MESSAGE_BYTES
 }
 
 struct Outgoing {
@@ -54,6 +61,10 @@ pub(super) struct Outbox {
 pub(super) enum Nonsense {
     #[error("it acknowledges message {through}, but only those from {from} to {to} are with it")]
     Acknowledged { through: u64, from: u64, to: u64 },
+    #[error("it has sent something of attempt {attempt} after something of attempt {latest}")]
+    Attempt { attempt: Attempt, latest: Attempt },
+    #[error("it has sent more than {EARLY_BYTES_MAX} bytes of an attempt that has not begun here")]
+    Early,
 }
 
 impl Outbox {
@@ -82,8 +93,7 @@ impl Outbox {
             if bytes > 0 && bytes + outgoing.bytes > PUSH_BYTES {
                 break;
             }
-            // Each message counts for something, so that a great many empty ones end, too.
-            bytes += outgoing.bytes + 1;
+            bytes += outgoing.bytes;
             self.sent += 1;
             self.sent_bytes += outgoing.bytes;
         }
@@ -161,6 +171,9 @@ pub(super) enum Arrival {
 pub(super) struct Inbox {
     /// The number of the last message that has come.
     received: u64,
+    /// The latest attempt that a delivery was of. Nothing of an earlier one comes behind it.
+    attempt: Attempt,
+    /// All of one attempt.
     early: VecDeque<Early>,
     early_bytes: u64,
 }
@@ -197,11 +210,27 @@ impl Inbox {
         self.early.front().map_or(self.received, |early| early.number - 1)
     }
 
-    /// The message that has come last is kept for later. Whether there is room for it.
-    pub(super) fn keep(&mut self, attempt: Attempt, delivery: Delivery) -> bool {
-        self.early_bytes += bytes_of(&delivery);
-        self.early.push_back(Early { number: self.received, attempt, delivery });
-        self.early_bytes <= EARLY_BYTES_MAX
+    /// The message that has come last is a delivery of `attempt`. Where that is a later one than before, the peer has ended those before it, and what is kept of them is void.
+    pub(super) fn belongs_to(&mut self, attempt: Attempt) -> Result<(), Nonsense> {
+        if attempt < self.attempt {
+            return Err(Nonsense::Attempt { attempt, latest: self.attempt });
+        }
+        if attempt > self.attempt {
+            self.attempt = attempt;
+            self.early.clear();
+            self.early_bytes = 0;
+        }
+        Ok(())
+    }
+
+    /// The delivery that has come last is kept for later.
+    pub(super) fn keep(&mut self, delivery: Delivery) -> Result<(), Nonsense> {
+        self.early_bytes += delivery_bytes(&delivery);
+        if self.early_bytes > EARLY_BYTES_MAX {
+            return Err(Nonsense::Early);
+        }
+        self.early.push_back(Early { number: self.received, attempt: self.attempt, delivery });
+        Ok(())
     }
 
     /// Whether something is kept.
@@ -212,7 +241,7 @@ impl Inbox {
     /// The first that is kept, if it is of `attempt` or an earlier one.
     pub(super) fn take_early(&mut self, attempt: Attempt) -> Option<Early> {
         let early = self.early.pop_front_if(|early| early.attempt <= attempt)?;
-        self.early_bytes -= bytes_of(&early.delivery);
+        self.early_bytes -= delivery_bytes(&early.delivery);
         Some(early)
     }
 }
@@ -225,7 +254,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::cluster::link::message::Load;
+    use crate::cluster::link::message::{Load, PART_BYTES_MAX};
     use crate::record::Batch;
 
     fn delivery(text: &str) -> Delivery {
@@ -316,7 +345,8 @@ mod tests {
         for number in 1..=4 {
             assert_eq!(inbox.arrive(number), Arrival::New);
             if number == 2 || number == 3 {
-                assert!(inbox.keep(5, delivery("x")));
+                inbox.belongs_to(5).unwrap();
+                inbox.keep(delivery("x")).unwrap();
             }
         }
         assert_eq!((inbox.received(), inbox.handed_over()), (4, 1));
@@ -328,6 +358,41 @@ mod tests {
         assert_eq!(inbox.arrive(4), Arrival::Duplicate);
         assert_eq!(inbox.arrive(6), Arrival::Gap { expected: 5 });
         assert_eq!(inbox.received(), 4);
+    }
+
+    #[test]
+    fn what_is_kept_of_an_attempt_is_dropped_when_a_later_one_comes_and_nothing_of_it_may_come_behind() {
+        let mut inbox = Inbox::default();
+        for (number, attempt) in [(1, 5), (2, 5), (3, 6)] {
+            assert_eq!(inbox.arrive(number), Arrival::New);
+            inbox.belongs_to(attempt).unwrap();
+            inbox.keep(delivery("x")).unwrap();
+        }
+        assert_eq!((inbox.handed_over(), inbox.early_bytes), (2, delivery_bytes(&delivery("x"))));
+        assert_eq!(inbox.take_early(6).map(|early| early.attempt), Some(6));
+        assert_eq!(inbox.belongs_to(5), Err(Nonsense::Attempt { attempt: 5, latest: 6 }));
+    }
+
+    #[test]
+    fn what_waits_for_its_attempt_is_bounded_however_little_there_is_in_it() {
+        let mut inbox = Inbox::default();
+        let kept = (1..=u64::MAX).take_while(|&number| {
+            assert_eq!(inbox.arrive(number), Arrival::New);
+            inbox.keep(Delivery { task: 0, load: Load::Records(Batch::default()) }).is_ok()
+        });
+        assert_eq!(kept.count() as u64, EARLY_BYTES_MAX / MESSAGE_BYTES);
+    }
+
+    #[test]
+    fn a_peer_that_keeps_to_the_window_is_never_too_early() {
+        let mut outbox = Outbox::default();
+        let largest = PART_BYTES_MAX as u64 + MESSAGE_BYTES;
+        for bytes in [WINDOW_BYTES - 1, largest, 1] {
+            outbox.push(Message::Control(Vec::new()), bytes, None);
+        }
+        while outbox.next().is_some() {}
+        assert!(outbox.sent_bytes > WINDOW_BYTES && outbox.sent_bytes <= EARLY_BYTES_MAX);
+        assert_eq!(outbox.sent, 2);
     }
 
     /// What chance does to a session between two hosts.

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::sync::Semaphore;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::{JoinSet, LocalSet};
 use tokio::time::MissedTickBehavior;
@@ -19,8 +20,8 @@ use super::peer::{Peer, Shared};
 use super::tls::Tls;
 use super::{Command, HostId, LinkSettings, Listen, PeerEvent, call};
 
-/// The threads that read pages for scans.
-const SCAN_THREADS: usize = 2;
+/// The pages that are read at a time for scans.
+const SCANS_MAX: usize = 2;
 /// How often it is looked whether everything is acknowledged, at the end.
 const SETTLE_PAUSE: Duration = Duration::from_millis(5);
 /// How long peers may take to hear that this host leaves.
@@ -50,9 +51,13 @@ impl Start {
 
     fn block_on(self) -> Result<(), String> {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
-        let runtime = runtime.enable_all().max_blocking_threads(SCAN_THREADS).build();
+        // Pages are read on these threads, and for each peer at most one name is resolved.
+        let runtime = runtime.enable_all().max_blocking_threads(SCANS_MAX + self.settings.hosts.len()).build();
         let runtime = runtime.map_err(|error| format!("no runtime could be made: {error}"))?;
-        LocalSet::new().block_on(&runtime, self.main())
+        let ended = LocalSet::new().block_on(&runtime, self.main());
+        // A page that is being read is waited for where the attempt is ended. A name that is being resolved is not.
+        runtime.shutdown_background();
+        ended
     }
 
     async fn main(self) -> Result<(), String> {
@@ -65,6 +70,7 @@ impl Start {
             heartbeat: settings.heartbeat,
             lost_after: settings.lost_after,
             is_stopping: Cell::new(false),
+            scans: Arc::new(Semaphore::new(SCANS_MAX)),
             open: Cell::new(0),
         });
         let ids = (0..).map(HostId).zip(&settings.hosts).zip(meters.iter());
@@ -81,7 +87,7 @@ impl Start {
             dice: RefCell::new(dice),
             peers: peers.collect(),
             shared,
-            said: RefCell::default(),
+            told: RefCell::default(),
         });
         // None of these ends by itself.
         let mut duties = JoinSet::new();
@@ -119,7 +125,7 @@ async fn tick(host: Rc<Host>) {
     loop {
         heartbeat.tick().await;
         for peer in &host.peers {
-            peer.tick(peer.id < host.id);
+            peer.tick();
         }
     }
 }
@@ -155,8 +161,8 @@ fn obey(host: &Host, command: Command, lookups: &mut JoinSet<()>) {
 }
 
 async fn stop(host: &Host, within: Duration) {
-    let until = Instant::now() + within;
-    while !host.peers.iter().all(|peer| peer.is_settled()) && Instant::now() < until {
+    let start = Instant::now();
+    while !host.peers.iter().all(|peer| peer.is_settled()) && start.elapsed() < within {
         tokio::time::sleep(SETTLE_PAUSE).await;
     }
     host.shared.is_stopping.set(true);

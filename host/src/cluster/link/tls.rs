@@ -11,9 +11,12 @@ use tokio::net::TcpStream;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::server::{ParsedCertificate, WebPkiClientVerifier};
-use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig, client, crypto, version};
+use tokio_rustls::rustls::{
+    AlertDescription, CertificateError, ClientConfig, Error, RootCertStore, ServerConfig, client, crypto, version,
+};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
+use super::handshake::HandshakeError;
 use super::{LinkError, Security};
 
 /// A connection, encrypted or not.
@@ -77,22 +80,53 @@ impl Tls {
     }
 
     /// Secures a connection made to `host`, whose certificate must name it.
-    pub(super) async fn connect(&self, stream: TcpStream, host: &str) -> io::Result<Box<dyn Stream>> {
+    pub(super) async fn connect(&self, stream: TcpStream, host: &str) -> Result<Box<dyn Stream>, HandshakeError> {
         let Self::Mutual { connector, .. } = self else { return Ok(Box::new(stream)) };
         let name = ServerName::try_from(host.to_owned()).map_err(|_| {
-            io::Error::other(format!("`{host}` cannot be in a certificate: a host's name must be one of the DNS"))
+            HandshakeError::Mismatch(format!(
+                "no certificate can name `{host}`: with TLS, a host's name is one of the DNS"
+            ))
         })?;
         Ok(Box::new(connector.connect(name, stream).await?))
     }
 
     /// Secures a connection that somebody has made, who must show a certificate of the CA.
-    pub(super) async fn accept(&self, stream: TcpStream) -> io::Result<(Box<dyn Stream>, Shown)> {
+    pub(super) async fn accept(&self, stream: TcpStream) -> Result<(Box<dyn Stream>, Shown), HandshakeError> {
         let Self::Mutual { acceptor, .. } = self else { return Ok((Box::new(stream), Shown::Nothing)) };
         let stream = acceptor.accept(stream).await?;
         let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first().cloned());
-        let shown = shown.ok_or_else(|| io::Error::other("the other side has no certificate"))?.into_owned();
+        let shown = shown.ok_or_else(|| io::Error::other("no certificate is known of the other side"))?.into_owned();
         Ok((Box::new(stream), Shown::Certificate(shown)))
     }
+}
+
+/// Says of a failure of TLS, which comes as one of the connection, what to look at.
+pub(super) fn explained(error: HandshakeError) -> HandshakeError {
+    let HandshakeError::Io(broken) = &error else { return error };
+    let Some(fault) = broken.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) else { return error };
+    let said = match fault {
+        Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+            "its certificate is not one of the CA of this host's `[cluster.tls]`"
+        }
+        Error::InvalidCertificate(
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+        ) => "its certificate does not name it",
+        Error::InvalidCertificate(_) => "its certificate is not valid",
+        Error::NoCertificatesPresented => "it shows no certificate",
+        Error::AlertReceived(AlertDescription::UnknownCA | AlertDescription::DecryptError) => {
+            "this host's certificate is not one of the CA of its `[cluster.tls]`"
+        }
+        Error::AlertReceived(
+            AlertDescription::BadCertificate
+            | AlertDescription::CertificateExpired
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::UnsupportedCertificate
+            | AlertDescription::AccessDenied,
+        ) => "it does not accept this host's certificate",
+        Error::InvalidMessage(_) => "it does not speak TLS: is `[cluster.tls]` missing there?",
+        _ => "TLS has failed",
+    };
+    HandshakeError::Tls { said, error: fault.to_string() }
 }
 
 fn certificates(path: &Path, what: &'static str) -> Result<Vec<CertificateDer<'static>>, LinkError> {

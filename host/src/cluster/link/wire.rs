@@ -10,7 +10,7 @@ use super::generated::peer_capnp::{
     asked, batch, bound, column, delivery, get_answer, message, op, operands, page, read, refusal, scan_answer,
     updates, values,
 };
-use super::lookups::{self, LookupFault, Read, Refusal, RefusalKind, State, Values};
+use super::lookups::{self, LookupFault, Read, Refusal, RefusalKind, Scan, State, Values};
 use super::message::{Asked, CONTROL_BYTES_MAX, Delivery, Load, TableUpdates, check_load};
 use super::session::Message;
 use crate::lookup::{Consistency, Page, TableId};
@@ -258,6 +258,10 @@ fn read_values(told: values::Reader<'_>) -> Result<Values, Error> {
     if items.len() != states.len() {
         return Err(failed("an answer has more states than values, or fewer"));
     }
+    // Else it would be asked for the same again and again.
+    if states.contains(&State::AskAgain) && !states.contains(&State::Present) {
+        return Err(failed("an answer is full of nothing"));
+    }
     Ok(Values::new(items, states))
 }
 
@@ -283,15 +287,14 @@ pub(super) fn write_page(mut told: page::Builder<'_>, page: &Page) -> Result<(),
 }
 
 /// The page, or why there is none.
-pub(super) fn read_scan_answer(told: scan_answer::Reader<'_>) -> Result<Result<Page, LookupFault>, Error> {
+pub(super) fn read_scan_answer(told: scan_answer::Reader<'_>, scan: &Scan) -> Result<Result<Page, LookupFault>, Error> {
     Ok(match told.which()? {
         scan_answer::Page(told) => {
             let told = told?;
             let (keys, values) = (read_column(told.get_keys()?)?, read_column(told.get_values()?)?);
-            if keys.len() != values.len() {
-                return Err(failed("a page has more keys than values, or fewer"));
-            }
-            Ok(Page { keys, values, next: read_bound(told.get_next()?)? })
+            let page = Page { keys, values, next: read_bound(told.get_next()?)? };
+            scan.check(&page).map_err(failed)?;
+            Ok(page)
         }
         scan_answer::Refused(told) => Err(read_refusal(told?)?),
     })
@@ -348,6 +351,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::cluster::link::backoff::Dice;
 
     fn column() -> impl Strategy<Value = Vec<Vec<u8>>> {
         prop::collection::vec(prop::collection::vec(any::<u8>(), 0..20), 1..20)
@@ -410,6 +414,97 @@ mod tests {
                 _ => prop_assert!(false),
             }
         }
+    }
+
+    /// Messages of every kind that carries something.
+    fn samples() -> Vec<Vec<u8>> {
+        let column: Column = [&b"some"[..], b"", b"items"].into_iter().collect();
+        let batch = Batch { keys: column.clone(), values: column.clone(), times: vec![1, -1, i64::MAX] };
+        let operands = Operands { items: column.clone(), present: vec![true, false, true] };
+        let (keys, expected, times) = (column.clone(), operands.clone(), vec![1, 2, 3]);
+        let updates = Updates { op: Op::CompareAndPut, keys, operands, expected, times };
+        let asked = Some(Asked { port: 1, task: 2, records: batch.clone() });
+        let updates = Load::Updates(Box::new(TableUpdates { table: 1, updates, asked }));
+        let loads = [Load::Records(batch.clone()), Load::Outcomes { port: 1, records: batch.clone() }, updates];
+        let written = |write: &dyn Fn(&mut capnp::message::Builder<capnp::message::HeapAllocator>)| {
+            let mut builder = capnp::message::Builder::new_default();
+            write(&mut builder);
+            capnp::serialize::write_message_to_words(&builder)
+        };
+        let deliveries = loads.map(|load| {
+            let message = Message::Delivery(1, Delivery { task: 3, load });
+            written(&|builder| write_message(builder.init_root(), &message).unwrap())
+        });
+        let states = [State::Present, State::AskAgain, State::Absent];
+        let page =
+            Page { keys: [&b"a"[..], b"b"].into_iter().collect(), values: column.clone(), next: Some(b"c".to_vec()) };
+        let page = Page { values: [&b"1"[..], b"2"].into_iter().collect(), ..page };
+        let others = [
+            written(&|builder| write_message(builder.init_root(), &Message::Control(vec![7; 40])).unwrap()),
+            written(&|builder| {
+                write_values(builder.init_root::<get_answer::Builder<'_>>().init_values(), &column, &states).unwrap()
+            }),
+            written(&|builder| write_page(builder.init_root::<scan_answer::Builder<'_>>().init_page(), &page).unwrap()),
+            written(&|builder| write_read(builder.init_root(), &Read::AsOfTimes(vec![1, 2, 3])).unwrap()),
+        ];
+        deliveries.into_iter().chain(others).collect()
+    }
+
+    /// Reads a message as each of the kinds. Returns how many can be read, having checked that none comes to more than what has come.
+    fn read_all(bytes: &[u8]) -> usize {
+        let options = capnp::message::ReaderOptions { traversal_limit_in_words: Some(4096), nesting_limit: 16 };
+        let open = || capnp::serialize::read_message(bytes, options);
+        let scan =
+            Scan { table: TableId::new(0, 0), from: b"a".to_vec(), to: None, limit: 2, consistency: Consistency::Live };
+        let received = open().and_then(|reader| read_message(reader.get_root()?));
+        if let Ok(Received::Delivery { delivery, .. }) = &received {
+            assert!(delivery.load.bytes() <= 8 * 4096 * 4, "{} bytes", delivery.load.bytes());
+        }
+        let values = open().and_then(|reader| read_get_answer(reader.get_root()?, 3));
+        let page = open().and_then(|reader| read_scan_answer(reader.get_root()?, &scan));
+        let read = open().and_then(|reader| read_read(reader.get_root()?));
+        [received.is_ok(), values.is_ok(), page.is_ok(), read.is_ok()].into_iter().filter(|is_ok| *is_ok).count()
+    }
+
+    #[test]
+    fn messages_that_are_changed_anywhere_are_read_as_something_or_refused() {
+        let mut dice = Dice::new(7);
+        let (mut read, mut refused) = (0, 0);
+        for sample in samples() {
+            assert!(read_all(&sample) > 0);
+            for _ in 0..2_000 {
+                let mut changed = sample.clone();
+                for _ in 0..=dice.roll() % 4 {
+                    let place = dice.roll() as usize % changed.len();
+                    changed[place] = match dice.roll() % 4 {
+                        0 => 0,
+                        1 => 0xFF,
+                        2 => changed[place] ^ 1 << (dice.roll() % 8),
+                        _ => dice.roll() as u8,
+                    };
+                }
+                if dice.roll() % 8 == 0 {
+                    changed.truncate(dice.roll() as usize % changed.len());
+                }
+                match read_all(&changed) {
+                    0 => refused += 1,
+                    _ => read += 1,
+                }
+            }
+        }
+        assert!(read > 1_000 && refused > 100, "{read} are read, {refused} refused");
+    }
+
+    #[test]
+    fn an_answer_that_is_full_of_nothing_is_refused() {
+        let check = |states: &[State]| {
+            let mut builder = capnp::message::Builder::new_default();
+            let column: Column = states.iter().map(|_| &b"x"[..]).collect();
+            write_values(builder.init_root(), &column, states).unwrap();
+            read_values(builder.get_root_as_reader().unwrap()).is_ok()
+        };
+        assert!(check(&[State::Present, State::AskAgain]) && check(&[State::Absent, State::TooLarge]));
+        assert!(!check(&[State::AskAgain, State::TooLarge]));
     }
 
     #[test]
