@@ -197,7 +197,7 @@ impl Model {
         assert!(items.iter().all(|item| asked.iter().any(|asked| asked.items().contains(item))));
         let wants_some =
             |asked: &&Asked| asked.answers == 0 && asked.items().iter().any(|item| distinct.contains(item));
-        assert!(asked.iter().any(|asked| wants_some(asked)), "nobody waits for it");
+        assert!(asked.iter().any(wants_some), "nobody waits for it");
         let largest = asked.iter().map(|asked| asked.question.batching.keys_max).max();
         let is_alone = |asked: &Asked| {
             let wanted = asked.items();
