@@ -47,7 +47,7 @@ fn check(steps: Vec<Step>, cache_bytes_max: usize, answer_max: usize) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(600))]
+    #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
     fn every_question_is_answered_once_from_an_allowed_moment(
