@@ -50,7 +50,8 @@ const LOG_LINE_BYTES_MAX: usize = 16 << 10;
 /// A metric with a longer name is left out.
 const METRIC_NAME_BYTES_MAX: usize = 256;
 
-type Key = Box<[u8]>;
+/// A key of a table; where records are apart, as the record sees it.
+type Place = (usize, Option<u32>, Box<[u8]>);
 
 /// The call under way.
 #[derive(Default)]
@@ -73,7 +74,7 @@ pub(super) struct Call {
     pub(super) log: BatchLog,
     output_bytes: u64,
     /// What the call has written, for its own later reads; filled only once it reads after writing. Where records are apart, it is kept by record.
-    written: HashMap<(usize, Option<u32>, Key), Option<Box<[u8]>>>,
+    written: HashMap<Place, Option<Box<[u8]>>>,
     /// How many of `effects.writes` are in `written`.
     indexed_writes: usize,
 }
