@@ -363,7 +363,7 @@ mod tests {
         let path = Path::new("/job/decided");
         check(3, &|disk| disk.remove(path).unwrap(), "missing");
         check(0, &|disk| disk.damage(path, |bytes| bytes.truncate(100)), "not as long");
-        let both = |bytes: &mut Vec<u8>| (bytes[20], bytes[SLOT_BYTES + 20]) = (0, 0);
+        let both = |bytes: &mut Vec<u8>| (bytes[20], bytes[SLOT_BYTES + 20]) = (1, 1);
         check(0, &|disk| disk.damage(path, both), "neither");
         check(0, &|disk| disk.damage(path, |bytes| bytes.rotate_left(SLOT_BYTES)), "contradict");
     }
