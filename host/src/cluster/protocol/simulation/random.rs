@@ -9,7 +9,7 @@ use crate::cluster::protocol::{HostId, Outcome, Settings};
 use crate::dice::Dice;
 
 /// When nobody does a job any harm any more, it ends within so many steps.
-const STEPS_TO_END: usize = 4_000;
+const STEPS_TO_END: usize = 10_000;
 /// Harm is done in at most so many first steps.
 const HARMFUL_STEPS: usize = 500;
 /// A run that fails tells so many of its last steps.
