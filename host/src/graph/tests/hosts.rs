@@ -127,6 +127,21 @@ fn serializable_operators_and_those_whose_tables_they_use_are_on_the_leaders_hos
 }
 
 #[test]
+fn tables_that_are_used_on_the_leaders_host_are_there_in_turn() {
+    let graph = graph(&text(
+        2,
+        16,
+        &[
+            ("inputs = [\"count\"]", "inputs = [\"count\"]\nisolation = \"serializable\""),
+            ("tables.counts", "uses.copies = { table = \"copy.copies\", read = true }\ntables.counts"),
+        ],
+    ));
+    let alone = placement::alone(&graph);
+    assert_eq!(alone[COPY], Some(Alone::UsedBy(OperatorIndex(COUNT))));
+    assert_eq!(alone[COUNT], Some(Alone::UsedBy(OperatorIndex(LOOK))));
+}
+
+#[test]
 fn what_stays_together_or_keeps_its_key_does_not_travel() {
     let check = |text: &str, edges: &[Travel], lookups: Travel| {
         let (graph, plan) = (graph(text), plan(text));
