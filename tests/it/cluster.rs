@@ -301,6 +301,6 @@ fn a_host_with_another_manifest_is_not_accepted_and_told_why() {
 fn a_job_of_several_hosts_is_started_with_one_of_them_only() {
     let (job, _) = transfers(1, OPENING, 500, OVERDRAFT);
     let cluster = Cluster::new(job, 2);
-    cluster.job.run().failed(2, &["the job has several hosts: say by `--host NAME` which this is, of `a`, `b`"]);
+    cluster.job.run().failed(2, &["say by `--host NAME` which host this is, of `a`, `b`"]);
     cluster.job.start_host("c").wait().failed(2, &["unknown host `c`"]);
 }

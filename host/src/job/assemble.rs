@@ -109,6 +109,8 @@ pub(super) struct Parts<'a> {
     pub(super) plan: Plan,
     pub(super) functions: BTreeMap<String, Arc<Function>>,
     declared: BTreeMap<String, Declared>,
+    /// Cuts the running time of functions into slices, as long as it lives.
+    _engine: Engine,
     started: Instant,
     pub(super) meters: Arc<Meters>,
 }
@@ -141,7 +143,7 @@ impl<'a> Parts<'a> {
         let declared = functions.iter().map(|(name, function)| (name.clone(), declared(&**function))).collect();
         let (plan, _) = Plan::new(graph, worker_count(&loaded.manifest), &declared)
             .map_err(|findings| JobError::Manifest(loaded.document.refusal(findings)))?;
-        Ok(Self { loaded, graph, plan, functions, declared, started, meters })
+        Ok(Self { loaded, graph, plan, functions, declared, _engine: engine, started, meters })
     }
 
     /// Starts everything behind the opened state, but lets nothing be admitted yet.
