@@ -21,12 +21,22 @@ pub(super) struct Explored {
 }
 
 /// How often what can happen at any time may do so, so that there is an end to it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(super) struct Bounds {
-    /// Processes killed, directions of sessions cut, stops asked for, failures.
-    pub(super) harms: usize,
+    /// Processes killed.
+    pub(super) kills: usize,
+    /// Directions of sessions cut.
+    pub(super) cuts: usize,
+    /// Stops asked for, and failures.
+    pub(super) early_ends: usize,
     /// Seals before the input has ended.
     pub(super) seals: usize,
+}
+
+impl Bounds {
+    fn harms(self) -> usize {
+        self.kills + self.cuts + self.early_ends
+    }
 }
 
 #[derive(Debug, Clone, Hash)]
@@ -69,7 +79,7 @@ pub(super) fn explore(job: &Job, bounds: Bounds) -> Result<Explored, String> {
                 let verdict = after.world.take(step, job);
                 let (to, is_new) = found.add(&after, (place, step));
                 verdict.map_err(|fault| found.told(&fault, to, &after))?;
-                if left.harms == state.left.harms {
+                if left.harms() == state.left.harms() {
                     found.harmless.push((place, to));
                 }
                 if is_new {
@@ -110,11 +120,18 @@ impl State {
             steps.extend(world.restarts());
         }
         let mut steps: Vec<(Step, Bounds)> = steps.into_iter().map(|step| (step, left)).collect();
-        if let Some(seals) = left.seals.checked_sub(1) {
-            steps.extend(world.hurries().map(|step| (step, Bounds { seals, ..left })));
+        let mut add = |more: &mut dyn Iterator<Item = Step>, left| steps.extend(more.map(|step| (step, left)));
+        if let Some(kills) = left.kills.checked_sub(1) {
+            add(&mut world.kills(), Bounds { kills, ..left });
         }
-        if let Some(harms) = left.harms.checked_sub(1) {
-            steps.extend(world.harms().into_iter().map(|step| (step, Bounds { harms, ..left })));
+        if let Some(cuts) = left.cuts.checked_sub(1) {
+            add(&mut world.cuts(), Bounds { cuts, ..left });
+        }
+        if let Some(early_ends) = left.early_ends.checked_sub(1) {
+            add(&mut world.early_ends(), Bounds { early_ends, ..left });
+        }
+        if let Some(seals) = left.seals.checked_sub(1) {
+            add(&mut world.hurries(), Bounds { seals, ..left });
         }
         steps
     }

@@ -54,8 +54,10 @@ impl Line {
 pub(super) enum Lane {
     /// Of the member.
     Own,
-    /// Of the leader.
-    Leader,
+    /// Of the leader: the numbers of attempts.
+    Numbers,
+    /// Of the leader: the commit record.
+    Record,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -63,7 +65,8 @@ pub(super) struct Process {
     pub(super) node: Node,
     inbox: VecDeque<Event>,
     own: Line,
-    leader: Line,
+    numbers: Line,
+    record: Line,
     pub(super) run: Option<Run>,
     /// The entry that was collected last.
     sealed: Option<Entry>,
@@ -98,8 +101,8 @@ impl Host {
             Node::member(self.own, leader, hosts)
         };
         let own = Line { tasks: VecDeque::from([Task::Survey]), is_written: false };
-        let (inbox, leader) = (VecDeque::new(), Line::default());
-        self.process = Some(Process { node, inbox, own, leader, run: None, sealed: None, outcome: None });
+        let (inbox, numbers, record) = (VecDeque::new(), Line::default(), Line::default());
+        self.process = Some(Process { node, inbox, own, numbers, record, run: None, sealed: None, outcome: None });
         self.ended = None;
     }
 
@@ -133,7 +136,8 @@ impl Process {
     fn line(&self, lane: Lane) -> &Line {
         match lane {
             Lane::Own => &self.own,
-            Lane::Leader => &self.leader,
+            Lane::Numbers => &self.numbers,
+            Lane::Record => &self.record,
         }
     }
 
@@ -184,8 +188,8 @@ impl Process {
                 (self.run, self.sealed) = (None, None);
                 self.outcome = Some(outcome);
             }
-            Action::NextAttempt { above } => self.leader.tasks.push_back(Task::TakeAttempt { above }),
-            Action::Decide(record) => self.leader.tasks.push_back(Task::Decide(record)),
+            Action::NextAttempt { above } => self.numbers.tasks.push_back(Task::TakeAttempt { above }),
+            Action::Decide(record) => self.record.tasks.push_back(Task::Decide(record)),
         }
         Ok(())
     }
@@ -219,7 +223,8 @@ impl Process {
     fn line_mut(&mut self, lane: Lane) -> &mut Line {
         match lane {
             Lane::Own => &mut self.own,
-            Lane::Leader => &mut self.leader,
+            Lane::Numbers => &mut self.numbers,
+            Lane::Record => &mut self.record,
         }
     }
 

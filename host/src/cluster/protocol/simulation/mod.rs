@@ -106,14 +106,19 @@ fn the_same_seed_makes_the_same_run() {
     (0..20).for_each(|seed| assert_eq!(run(seed, trouble), run(seed, trouble), "seed {seed}"));
 }
 
-/// Explores a job, within bounds; `WASMILL_HARMS=N` has so many harms done instead.
-fn check_all(inputs: &[&[Record]], bounds: Bounds) {
-    let asked = std::env::var("WASMILL_HARMS").ok().map(|text| text.parse().expect("it is a number"));
+/// Explores a job, within bounds; `WASMILL_BOUNDS=KILLS,CUTS,ENDS,SEALS` has it done within others.
+fn check_all(inputs: &[&[Record]], all_bounds: &[Bounds]) {
+    let asked = std::env::var("WASMILL_BOUNDS").ok().map(|text| {
+        let numbers = text.split(',').map(|number| number.parse().expect("it is a number")).collect::<Vec<usize>>();
+        let [kills, cuts, early_ends, seals] = numbers.try_into().expect("they are four numbers");
+        vec![Bounds { kills, cuts, early_ends, seals }]
+    });
     let job = Job { inputs: inputs.iter().map(|input| input.to_vec()).collect() };
-    let bounds = Bounds { harms: asked.unwrap_or(bounds.harms), ..bounds };
-    let explored = explore(&job, bounds).unwrap_or_else(|fault| panic!("{fault}"));
-    println!("{} hosts, {bounds:?}: {explored:?}", inputs.len());
-    assert!(explored.ends > 0);
+    for bounds in asked.unwrap_or(all_bounds.to_vec()) {
+        let explored = explore(&job, bounds).unwrap_or_else(|fault| panic!("{fault}"));
+        println!("{} hosts, {bounds:?}: {explored:?}", inputs.len());
+        assert!(explored.ends > 0);
+    }
 }
 
 /// A record that makes so many hops behind the first.
@@ -123,10 +128,17 @@ fn record(amount: u64, hops: u8) -> Record {
 
 #[test]
 fn no_order_of_steps_breaks_two_hosts() {
-    check_all(&[&[record(3, 1)], &[]], Bounds { harms: 1, seals: 1 });
+    let (one, none) = (1, Bounds::default());
+    let all_bounds = [
+        Bounds { kills: one, seals: one, ..none },
+        Bounds { cuts: one, seals: one, ..none },
+        Bounds { early_ends: one, seals: one, ..none },
+    ];
+    check_all(&[&[record(3, 1)], &[]], &all_bounds);
 }
 
 #[test]
 fn no_order_of_steps_breaks_three_hosts() {
-    check_all(&[&[record(8, 1)], &[], &[]], Bounds { harms: 0, seals: 1 });
+    let none = Bounds::default();
+    check_all(&[&[record(8, 1)], &[], &[]], &[Bounds { seals: 1, ..none }]);
 }

@@ -144,7 +144,7 @@ impl World {
             return steps.push(Step::Exit(host));
         }
         steps.extend(process.has_heard().then_some(Step::Listen(host)));
-        let lanes = [Lane::Own, Lane::Leader].into_iter().filter(|lane| process.has_work(*lane));
+        let lanes = [Lane::Own, Lane::Numbers, Lane::Record].into_iter().filter(|lane| process.has_work(*lane));
         steps.extend(lanes.map(|lane| Step::Work(host, lane)));
         let Some(run) = &process.run else { return };
         steps.extend((run.is_open && !run.part.has_ended(&job.inputs[host.index()])).then_some(Step::Admit(host)));
@@ -170,19 +170,22 @@ impl World {
         steps.extend((can_connect && (from < to || !self.at_once)).then_some(Step::Connect(from, to)));
     }
 
-    /// All that can go wrong now, without regard to what was written and not synced.
-    pub(super) fn harms(&self) -> Vec<Step> {
-        let mut harms = Vec::new();
-        for host in self.ids() {
-            harms.extend(self.hosts[host.index()].process.is_some().then_some(Step::Kill(host)));
-            if self.running(host).is_some() {
-                harms.extend([Step::Stop(host), Step::Fail(host)]);
-            }
-        }
+    /// Processes that can be killed now.
+    pub(super) fn kills(&self) -> impl Iterator<Item = Step> {
+        self.ids().filter(|host| self.hosts[host.index()].process.is_some()).map(Step::Kill)
+    }
+
+    /// Directions of sessions that can be cut now.
+    pub(super) fn cuts(&self) -> impl Iterator<Item = Step> {
         let can_be_cut =
             |(from, to): &(HostId, HostId)| self.network.is_up(*from, *to) && !self.network.is_cut(*from, *to);
-        harms.extend(self.pairs().filter(can_be_cut).map(|(from, to)| Step::Cut(from, to)));
-        harms
+        self.pairs().filter(can_be_cut).map(|(from, to)| Step::Cut(from, to))
+    }
+
+    /// What ends the job now: somebody asks for it, or something fails.
+    pub(super) fn early_ends(&self) -> impl Iterator<Item = Step> {
+        let running = self.ids().filter(|host| self.running(*host).is_some());
+        running.flat_map(|host| [Step::Stop(host), Step::Fail(host)])
     }
 
     /// What hosts may do to have an epoch sealed before its time.
