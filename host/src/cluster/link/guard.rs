@@ -400,7 +400,7 @@ mod tests {
         for question in 0..QUESTIONS_MAX as u32 {
             hear(&mut asked, &call(question, None, |_| ())).unwrap();
             // One without the other does not settle it.
-            if question % 2 == 0 {
+            if question.is_multiple_of(2) {
                 answer(&mut asked, question, false)
             } else {
                 hear(&mut asked, &finish(question)).unwrap()

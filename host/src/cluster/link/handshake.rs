@@ -193,11 +193,10 @@ fn parse_head(head: [u8; HEAD_BYTES - MAGIC.len()]) -> Result<(u8, usize), Hands
     let [protocol @ .., kind, length_0, length_1, length_2, length_3] = head;
     let protocol = u16::from_le_bytes(protocol);
     let length = u32::from_le_bytes([length_0, length_1, length_2, length_3]) as usize;
-    match protocol == PROTOCOL {
-        false => Err(HandshakeError::Protocol { theirs: protocol }),
-        true if length > FRAME_BYTES_MAX => Err(HandshakeError::Garbled),
-        true => Ok((kind, length)),
+    if protocol != PROTOCOL {
+        return Err(HandshakeError::Protocol { theirs: protocol });
     }
+    if length > FRAME_BYTES_MAX { Err(HandshakeError::Garbled) } else { Ok((kind, length)) }
 }
 
 fn parse_body(kind: u8, body: &[u8]) -> Option<Frame> {
@@ -393,7 +392,7 @@ mod tests {
                 let mut changed = encode(&frame);
                 for _ in 0..=dice.roll() % 3 {
                     let place = dice.roll() as usize % changed.len();
-                    changed[place] = if dice.roll() % 2 == 0 { dice.roll() as u8 } else { 0xFF };
+                    changed[place] = if dice.roll().is_multiple_of(2) { dice.roll() as u8 } else { 0xFF };
                 }
                 changed.truncate(changed.len() - (dice.roll() % 4).saturating_sub(2) as usize);
                 match decode(&changed) {

@@ -479,11 +479,11 @@ mod tests {
                     changed[place] = match dice.roll() % 4 {
                         0 => 0,
                         1 => 0xFF,
-                        2 => changed[place] ^ 1 << (dice.roll() % 8),
+                        2 => changed[place] ^ (1 << (dice.roll() % 8)),
                         _ => dice.roll() as u8,
                     };
                 }
-                if dice.roll() % 8 == 0 {
+                if dice.roll().is_multiple_of(8) {
                     changed.truncate(dice.roll() as usize % changed.len());
                 }
                 match read_all(&changed) {
