@@ -304,3 +304,34 @@ fn a_job_of_several_hosts_is_started_with_one_of_them_only() {
     cluster.job.run().failed(2, &["say by `--host NAME` which host this is, of `a`, `b`"]);
     cluster.job.start_host("c").wait().failed(2, &["unknown host `c`"]);
 }
+
+#[test]
+fn what_would_leave_state_or_positions_behind_is_refused() {
+    let (job, _) = transfers(2_000, OPENING, 500, OVERDRAFT);
+    let mut cluster = Cluster::new(job, 2);
+    cluster.start_all();
+    cluster.wait().into_iter().for_each(|ended| _ = ended.succeeded());
+    let manifest = std::fs::read_to_string(cluster.job.path("job.toml")).unwrap();
+    let check = |cluster: &mut Cluster, from: &str, to: &str, said: &str| {
+        assert!(manifest.contains(from), "{from} is in the manifest");
+        cluster.job.write("job.toml", manifest.replace(from, to));
+        cluster.start_all();
+        for ended in cluster.wait() {
+            ended.failed(3, &[said]);
+        }
+    };
+    check(&mut cluster, OVERDRAFT, &format!("{OVERDRAFT}\nisolation = \"serializable\""), "lies on all hosts");
+    check(&mut cluster, "key = \"/account\"", "key = \"/account\"\nhosts = [\"a\"]", "was read by the hosts `a`, `b`");
+}
+
+#[test]
+fn a_job_ends_where_a_host_has_nothing_to_do_and_sources_are_read_by_one_host_only() {
+    let (job, events) = transfers(3_000, OPENING, 500, OVERDRAFT);
+    let manifest = std::fs::read_to_string(job.path("job.toml")).unwrap();
+    job.write("job.toml", manifest.replace("key = \"/account\"", "key = \"/account\"\nhosts = [\"c\"]"));
+    let mut cluster = Cluster::new(job, 3);
+    cluster.start_all();
+    let records: Vec<u64> = cluster.wait().into_iter().map(|ended| ended.succeeded().figure("records_in")).collect();
+    assert_eq!(records, [0, 0, events.len() as u64]);
+    assert_eq!(cluster.integers("transfer"), balances(&events, &[]));
+}

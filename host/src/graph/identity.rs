@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Declared, Graph};
+use super::placement::alone;
+use super::{Declared, Graph, SourceNode};
 use crate::manifest::listed;
 
 /// The part of a job that stored state depends on.
@@ -26,16 +27,31 @@ pub struct StateIdentity {
     pub sources: BTreeSet<String>,
     /// The names of the exactly-once sinks; others have nothing in the state.
     pub sinks: BTreeSet<String>,
+    /// In a job of several hosts: of each operator with tables, whether all its tasks are on the leader's host.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub alone: BTreeMap<String, bool>,
+    /// In a job of several hosts: of each source the hosts that read it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub readers: BTreeMap<String, Vec<String>>,
 }
 
 impl StateIdentity {
     /// The identity of `graph` whose operators declare `declared`, by name.
     pub fn new(graph: &Graph, declared: &BTreeMap<String, Declared>) -> Self {
-        let tables =
-            |name: &str| declared.get(name).into_iter().flat_map(|declared| declared.tables.iter().cloned()).collect();
+        let tables = |name: &str| -> BTreeMap<String, u32> {
+            declared.get(name).into_iter().flat_map(|declared| declared.tables.iter().cloned()).collect()
+        };
         let versioned = |name: &str| {
             let tables = declared.get(name).map(|declared| declared.versioned.as_slice()).unwrap_or_default();
             tables.iter().map(|(table, _)| format!("{name}/{table}")).collect::<Vec<_>>()
+        };
+        let is_spread = graph.hosts.count() > 1;
+        let alone = alone(graph);
+        let placed = graph.operators.iter().zip(&alone).filter(|(node, _)| !tables(&node.name).is_empty());
+        let placed = placed.map(|(node, alone)| (node.name.clone(), alone.is_some()));
+        let readers = |node: &SourceNode| {
+            let names = node.hosts.iter().filter_map(|&host| graph.hosts.name(host)).map(str::to_owned);
+            (node.name.clone(), names.collect())
         };
         Self {
             job: graph.job.clone(),
@@ -44,6 +60,8 @@ impl StateIdentity {
             versioned: graph.operators.iter().flat_map(|node| versioned(&node.name)).collect(),
             sources: graph.sources.iter().map(|node| node.name.clone()).collect(),
             sinks: graph.sinks.iter().filter(|node| node.is_exactly_once).map(|node| node.name.clone()).collect(),
+            alone: if is_spread { placed.collect() } else { BTreeMap::new() },
+            readers: if is_spread { graph.sources.iter().map(readers).collect() } else { BTreeMap::new() },
         }
     }
 
@@ -90,7 +108,32 @@ impl StateIdentity {
         self.compare_operators(now, &mut changes);
         compare_names("source", "positions", &self.sources, &now.sources, &mut changes);
         compare_names("exactly-once sink", "output", &self.sinks, &now.sinks, &mut changes);
+        self.compare_placement(now, &mut changes);
         if changes.is_empty() { Ok(()) } else { Err(changes) }
+    }
+
+    /// Where state and positions lie cannot change under them.
+    fn compare_placement(&self, now: &Self, changes: &mut Vec<String>) {
+        for (name, was) in &self.alone {
+            if now.alone.get(name).is_some_and(|is| is != was) {
+                let (was, is) = if *was {
+                    ("the leader's host alone", "all hosts")
+                } else {
+                    ("all hosts", "the leader's host alone")
+                };
+                changes.push(format!(
+                    "the state of the operator `{name}` lies on {was}, but the manifest now has it on {is}: put back what `isolation`, `uses` and `colocated-with` said, or start with empty state directories"
+                ));
+            }
+        }
+        for (name, was) in &self.readers {
+            if let Some(is) = now.readers.get(name).filter(|is| *is != was) {
+                let [was, is] = [was, is].map(|hosts| listed(hosts.iter().map(String::as_str)));
+                changes.push(format!(
+                    "the source `{name}` was read by the hosts {was}, which have its positions, but the manifest now says {is}: put `hosts` back, or start with empty state directories"
+                ));
+            }
+        }
     }
 
     fn compare_operators(&self, now: &Self, changes: &mut Vec<String>) {

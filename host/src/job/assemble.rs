@@ -126,6 +126,7 @@ pub(super) struct Running {
     /// The tables of this host's tasks.
     pub(super) directory: Arc<Directory>,
     workers: Workers,
+    sinks: Vec<JoinHandle<()>>,
     committing: JoinHandle<()>,
     serving: Option<Serving>,
     store: Arc<StateStore>,
@@ -173,7 +174,7 @@ impl<'a> Parts<'a> {
             clock.shared(),
             Arc::clone(meters),
         );
-        start_sinks(mailboxes, &sinks, last.as_ref(), &flow, &failed)?;
+        let sink_threads = start_sinks(mailboxes, &sinks, last.as_ref(), &flow, &failed)?;
         let (tasks, directory) = wiring.tasks(&self.functions, &store)?;
         let carried = last.as_ref().map_or(&[][..], |entry| &entry.carried);
         wiring.post_carried(carried)?;
@@ -213,19 +214,35 @@ impl<'a> Parts<'a> {
         };
         let events = Events { failures, commits, input_ended, stop: stop(flow) };
         let mailboxes = wiring.mailboxes().to_vec();
-        Ok(Running { coordinator, events, reach, mailboxes, directory, workers, committing, serving, store })
+        Ok(Running {
+            coordinator,
+            events,
+            reach,
+            mailboxes,
+            directory,
+            workers,
+            sinks: sink_threads,
+            committing,
+            serving,
+            store,
+        })
     }
 }
 
 impl Running {
     /// Takes everything down again, whatever it came to: either nothing is in flight, or what is belongs to no epoch. Says what state took, and whether it was closed well.
     pub(super) fn tear_down(self) -> (MemoryUse, Duration, Result<(), JobError>) {
-        let Self { coordinator, events, reach: _, mailboxes, directory, workers, committing, serving, store } = self;
+        let Self { coordinator, events, reach: _, mailboxes, directory, workers, sinks, committing, serving, store } =
+            self;
         let memory = store.memory();
         coordinator.splits.stop();
         workers.stop();
         coordinator.sinks.values().for_each(crate::task::route::SinkHandle::end);
         drop((coordinator, events, mailboxes));
+        for sink in sinks {
+            // It reports its own panics.
+            let _ = sink.join();
+        }
         let committed = committing.join();
         drop((serving, directory));
         let closed = store.close();
@@ -365,15 +382,16 @@ fn start_sinks(
     last: Option<&Entry>,
     flow: &Arc<Flow>,
     failed: &UnboundedSender<JobError>,
-) -> Result<(), JobError> {
+) -> Result<Vec<JoinHandle<()>>, JobError> {
+    let mut threads = Vec::new();
     for SinkMailbox { name, receiver, records_out } in mailboxes {
         let seal = last.and_then(|entry| entry.sinks.get(&name));
         let writer = sinks[&name].writer(seal).map_err(|error| JobError::sink(&name, error))?;
         let thread = format!("sink-{name}");
         let setup = SinkSetup { name, records_out, flow: Arc::clone(flow) };
-        start_thread(&thread, failed, move || setup.work(writer, &receiver))?;
+        threads.push(start_thread(&thread, failed, move || setup.work(writer, &receiver))?);
     }
-    Ok(())
+    Ok(threads)
 }
 
 fn open_sources(
@@ -402,6 +420,7 @@ fn open_sources(
             meters,
             positions: positions.into(),
             yields: plan.yielding[index],
+            is_read: node.hosts.contains(&wiring.own().0),
             share,
         }));
     }

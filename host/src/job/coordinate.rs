@@ -27,7 +27,7 @@ pub(super) const LOOK_EVERY: Duration = Duration::from_millis(5);
 pub(super) const DISCOVER_EVERY: Duration = Duration::from_secs(1);
 
 /// How long the reason of a thread that is gone is waited for.
-const REASON_WAIT: Duration = Duration::from_secs(1);
+pub(super) const REASON_WAIT: Duration = Duration::from_secs(1);
 
 /// The most bytes that may be carried over from one epoch to the next.
 pub(super) const CARRIED_BYTES_MAX: u64 = 256 << 20;

@@ -39,6 +39,8 @@ pub(super) struct SourceSetup {
     pub(super) positions: Mutex<BTreeMap<String, SplitPosition>>,
     /// Whether its splits are left alone while much is carried over: see [`crate::graph::Plan::yielding`].
     pub(super) yields: bool,
+    /// Whether any of its splits may be read here.
+    pub(super) is_read: bool,
     /// Which of its splits are read here.
     pub(super) share: Share,
 }
@@ -66,6 +68,11 @@ fn no_time() -> i64 {
 }
 
 impl SourceSetup {
+    /// Whether only other hosts read it.
+    fn is_elsewhere(&self) -> bool {
+        !self.is_read && self.positions.lock().is_empty()
+    }
+
     /// The positions of all splits, for the log.
     pub(super) fn recorded(&self) -> BTreeMap<String, Position> {
         let positions = self.positions.lock();
@@ -140,6 +147,9 @@ impl Splits {
     }
 
     fn list(&self, source: &Arc<SourceSetup>) -> Result<(), JobError> {
+        if source.is_elsewhere() {
+            return Ok(());
+        }
         let names = source.source.splits().map_err(|error| JobError::source(&source.name, error))?;
         *source.meters.bytes_total.lock() = source.source.total_bytes();
         let mut queue = self.queue.lock();
@@ -174,7 +184,7 @@ impl Splits {
 
     /// Whether any source may bring new splits later.
     fn may_grow(&self) -> bool {
-        self.sources.iter().any(|source| source.source.is_followed())
+        self.sources.iter().any(|source| source.source.is_followed() && !source.is_elsewhere())
     }
 
     /// How far each source has come in event time, in the order of the sources: [`reached`] of its splits.
@@ -183,6 +193,10 @@ impl Splits {
         let of_source = |source: &Arc<SourceSetup>| {
             let positions = source.positions.lock();
             let known = queue.known.iter().filter(|(name, _)| *name == source.name);
+            // What other hosts read they answer for.
+            if !source.is_read && positions.is_empty() {
+                return i64::MAX;
+            }
             reached(source.source.is_followed(), known.map(|(_, split)| positions.get(split)))
         };
         self.sources.iter().map(of_source).collect()
@@ -421,6 +435,7 @@ mod tests {
                 meters: Arc::default(),
                 positions: Mutex::default(),
                 yields,
+                is_read: true,
                 share: Box::new(|_, _| true),
             })
         };

@@ -45,6 +45,8 @@ impl SinkSetup {
     /// Does what one message asks for. Returns whether more may come.
     pub(super) fn take(&self, writer: &mut dyn SinkWriter, message: SinkMessage) -> Result<bool, JobError> {
         match message {
+            // What is left belongs to no epoch, and the next attempt may open the same files.
+            SinkMessage::Records(_) if self.flow.is_stopped() => return Ok(false),
             SinkMessage::Records(batch) => {
                 // A batch that could not be written stays in flight: no epoch may be sealed without it.
                 writer.write(&batch).map_err(|error| JobError::sink(&self.name, error))?;

@@ -353,6 +353,11 @@ impl Flow {
         self.admission.notify_all();
     }
 
+    /// Whether [`Flow::stop`] was called.
+    pub fn is_stopped(&self) -> bool {
+        self.state.lock().stopped
+    }
+
     /// All input has ended: nothing more comes than what is under way causes.
     pub fn end_input(&self) {
         self.input_ended.store(true, Ordering::Relaxed);

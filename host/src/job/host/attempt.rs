@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{mpsc, oneshot};
 
 use super::super::JobError;
@@ -38,7 +39,11 @@ pub(super) struct Here {
     /// Whether other hosts have been asked to wait with sending more.
     pub(super) is_pressed: bool,
     /// Admission is stopped for want of memory; the epoch since whose commit state has been brought to disk.
-    full: Option<Option<Epoch>>,
+    pub(super) full: Option<Option<Epoch>>,
+    /// The tasks that have been asked to forget what is on disk, and have not answered: one may wait for another host.
+    relieving: Vec<oneshot::Receiver<()>>,
+    /// Whether admission was opened.
+    has_begun: bool,
 }
 
 pub(super) struct Closed {
@@ -87,6 +92,8 @@ impl Process<'_> {
             last_discovery: Instant::now(),
             is_pressed: false,
             full: None,
+            relieving: Vec::new(),
+            has_begun: false,
         }));
         self.events.push_back(Event::Joined { attempt, reach });
         Ok(())
@@ -168,7 +175,10 @@ impl Here {
         match action {
             Action::Reopen { progress } => {
                 self.running.coordinator.clock.move_to(&progress)?;
+                self.has_begun = true;
                 self.reopen();
+                // The leader forgets what was reported before.
+                self.told = Report::default();
                 Ok(None)
             }
             Action::Close { .. } => {
@@ -214,7 +224,8 @@ impl Here {
             moved,
             carried,
             ended: coordinator.splits.have_ended(),
-            needs: coordinator.is_needed(),
+            // A split that has ended moves on what waits on other hosts.
+            needs: coordinator.is_needed() || coordinator.clock.has_moved(&coordinator.splits.reached()),
             urgent: is_due || self.full.is_some() || coordinator.flow.wants_seal(),
             finished: coordinator.finished,
             unnoted: coordinator.has_unnoted_output,
@@ -242,6 +253,21 @@ impl Here {
 
     /// State has outgrown its memory, and what is in it is not on disk yet: admission stops here, the epoch is sealed early, and once it is committed, state is brought to disk.
     pub(super) async fn make_room(&mut self) -> Result<(), JobError> {
+        let mut lost = false;
+        self.relieving.retain_mut(|answer| match answer.try_recv() {
+            Ok(()) => false,
+            Err(TryRecvError::Empty) => true,
+            Err(TryRecvError::Closed) => {
+                lost = true;
+                false
+            }
+        });
+        if lost {
+            return Err(JobError::Lost("a task".to_owned()));
+        }
+        if !self.relieving.is_empty() {
+            return Ok(());
+        }
         let coordinator = &self.running.coordinator;
         let is_full = coordinator.store.pressure() == Pressure::Full;
         let relieved = match self.full {
@@ -256,14 +282,13 @@ impl Here {
         if is_full && coordinator.pending == 0 && relieved != Some(coordinator.epoch) {
             let store = Arc::clone(&coordinator.store);
             blocking(move || store.flush().map(drop).map_err(JobError::from)).await?;
-            for answer in coordinator.ask(crate::task::Message::Relieve) {
-                answer.await.map_err(|_| JobError::Lost("a task".to_owned()))?;
-            }
+            self.relieving = coordinator.ask(crate::task::Message::Relieve);
             self.full = Some(Some(coordinator.epoch));
+            return Ok(());
         }
         if coordinator.store.pressure() != Pressure::Full {
             self.full = None;
-            if self.closed.is_none() {
+            if self.has_begun && self.closed.is_none() {
                 coordinator.reopen();
             }
         } else if relieved == Some(coordinator.epoch) && coordinator.flow.moved() == coordinator.moved_at_seal {

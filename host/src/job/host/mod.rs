@@ -19,7 +19,7 @@ use self::attempt::Here;
 use self::settings::link_settings;
 use super::assemble::{JobOptions, Parts, Reached, Serve, Serving};
 use super::commit::Report as Done;
-use super::coordinate::{DISCOVER_EVERY, LOOK_EVERY, blocking};
+use super::coordinate::{DISCOVER_EVERY, LOOK_EVERY, REASON_WAIT, blocking};
 use super::{Ended, JobError};
 use crate::cluster::HostId;
 use crate::cluster::link::{self, Link, LinkSettings, Listen, PeerEvent};
@@ -28,6 +28,7 @@ use crate::cluster::membership::{LeaderDirectory, Membership, StaticList};
 use crate::cluster::protocol::{Action, Event, Message, Node, Outcome, Settings, Stage};
 use crate::connector::ConnectorError;
 use crate::disk::RealDisk;
+use crate::epoch::Attempt;
 use crate::graph::Graph;
 use crate::manifest::Loaded;
 use crate::state::{StateError, Undecided};
@@ -76,6 +77,8 @@ enum Woken {
     InputEnded,
     Drained,
     Stop,
+    /// Nobody can ask for a stop any more.
+    Unstoppable,
     Overdue,
     Time,
 }
@@ -213,7 +216,7 @@ impl Process<'_> {
             match (stop, *overdue) {
                 (Some(stop), _) => match stop.await {
                     Ok(()) => Woken::Stop,
-                    Err(_) => std::future::pending().await,
+                    Err(_) => Woken::Unstoppable,
                 },
                 (None, Some(deadline)) => {
                     tokio::time::sleep_until(deadline).await;
@@ -271,6 +274,7 @@ impl Process<'_> {
                 }
                 self.events.push_back(Event::Stop);
             }
+            Woken::Unstoppable => self.stop = None,
             Woken::Overdue => {
                 self.overdue = None;
                 self.events.push_back(Event::Over(Outcome::StoppedShort));
@@ -286,9 +290,11 @@ impl Process<'_> {
                 Ok(message) => self.events.push_back(Event::Received { from, message }),
                 Err(error) => self.fail(JobError::Plan(format!("failed to {error}"))),
             },
-            Some((&PRESSURE, &[is_pressed])) => {
-                if let Place::Running(here) = &self.place {
-                    here.running.coordinator.flow.press(from.0, is_pressed != 0);
+            Some((&PRESSURE, [is_pressed, attempt @ ..])) if attempt.len() == size_of::<Attempt>() => {
+                if let Place::Running(here) = &self.place
+                    && *attempt == here.attempt.to_le_bytes()
+                {
+                    here.running.coordinator.flow.press(from.0, *is_pressed != 0);
                 }
             }
             _ => self.fail(JobError::Plan(format!("the host `{}` says what cannot be read", self.name(from)))),
@@ -326,6 +332,16 @@ impl Process<'_> {
         });
     }
 
+    /// A thread that fails drops its channels a moment before its reason is told.
+    async fn reason(&mut self, error: JobError) -> JobError {
+        if let (JobError::Lost(_), Place::Running(here)) = (&error, &mut self.place)
+            && let Ok(Some(reason)) = tokio::time::timeout(REASON_WAIT, here.running.events.failures.recv()).await
+        {
+            return reason;
+        }
+        error
+    }
+
     /// This host cannot go on: the whole job ends, to be started again where it stood.
     fn fail(&mut self, error: JobError) {
         if self.failure.is_some() {
@@ -352,6 +368,7 @@ impl Process<'_> {
         }
         self.tell_waiting();
         if let Err(error) = self.look_at_running().await {
+            let error = self.reason(error).await;
             self.fail(error);
         }
         self.report();
@@ -387,16 +404,19 @@ impl Process<'_> {
     /// Asks other hosts to wait with sending more, or not to wait any longer.
     fn press(&mut self) {
         let Place::Running(here) = &mut self.place else { return };
-        let is_pressed = here.running.coordinator.flow.is_pressed(here.is_pressed);
+        let is_pressed = here.full.is_some() || here.running.coordinator.flow.is_pressed(here.is_pressed);
         if std::mem::replace(&mut here.is_pressed, is_pressed) != is_pressed {
-            self.press_all(is_pressed);
+            let attempt = here.attempt;
+            self.press_all(attempt, is_pressed);
         }
     }
 
-    fn press_all(&self, is_pressed: bool) {
+    fn press_all(&self, attempt: Attempt, is_pressed: bool) {
+        let mut message = vec![PRESSURE, u8::from(is_pressed)];
+        message.extend(attempt.to_le_bytes());
         for host in self.others() {
             // It is short enough.
-            let _ = self.link.control(host, vec![PRESSURE, u8::from(is_pressed)]);
+            let _ = self.link.control(host, message.clone());
         }
     }
 
@@ -410,6 +430,7 @@ impl Process<'_> {
         while let Some(event) = self.events.pop_front() {
             for action in self.node.on(self.started.elapsed(), event) {
                 if let Err(error) = self.carry_out(action).await {
+                    let error = self.reason(error).await;
                     self.fail(error);
                 }
                 if self.outcome.is_some() {

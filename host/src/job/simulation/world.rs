@@ -391,6 +391,7 @@ fn sources(
             meters,
             positions,
             yields,
+            is_read: true,
             share: Box::new(|_, _| true),
         }));
     }
