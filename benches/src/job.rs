@@ -68,6 +68,11 @@ impl Job {
         self.finished(usage)
     }
 
+    /// A path in the job's directory.
+    pub fn path(&self, relative: &str) -> PathBuf {
+        self.dir.join(relative)
+    }
+
     /// The digest of what the sink `out` has published.
     ///
     /// # Errors

@@ -2,6 +2,7 @@
 
 mod checkpoint;
 mod pass_through;
+mod readers;
 mod start;
 mod tables;
 mod throughput;
@@ -9,8 +10,15 @@ mod throughput;
 use crate::bench::Group;
 
 /// All groups.
-pub const GROUPS: &[Group] =
-    &[throughput::BID_EURO, throughput::BID_STATS, pass_through::GROUP, checkpoint::GROUP, tables::GROUP, start::GROUP];
+pub const GROUPS: &[Group] = &[
+    throughput::BID_EURO,
+    throughput::BID_STATS,
+    pass_through::GROUP,
+    checkpoint::GROUP,
+    tables::GROUP,
+    readers::GROUP,
+    start::GROUP,
+];
 
 /// Nanoseconds a record: `seconds` over `records`.
 fn nanoseconds_a_record(seconds: f64, records: u64) -> f64 {

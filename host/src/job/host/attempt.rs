@@ -50,7 +50,8 @@ pub(super) struct Closed {
     pub(super) since: Instant,
     pub(super) drained: Option<Duration>,
     collected: bool,
-    _hush: Hush,
+    /// Keeps the feeder of redb out of the way.
+    hush: Option<Hush>,
 }
 
 impl Process<'_> {
@@ -186,7 +187,7 @@ impl Here {
                 let hush = coordinator.store.hush();
                 coordinator.flow.close();
                 coordinator.tell(|| crate::task::Message::Hurry);
-                self.closed = Some(Closed { since: Instant::now(), drained: None, collected: false, _hush: hush });
+                self.closed = Some(Closed { since: Instant::now(), drained: None, collected: false, hush: Some(hush) });
                 Ok(None)
             }
             Action::Look { round } => Ok(Some(Event::Report { attempt, round: Some(round), report: self.report() })),
@@ -247,6 +248,10 @@ impl Here {
         self.sealed = Some(Sealed { entry, sealed_at: Instant::now() });
         if let Some(closed) = &mut self.closed {
             closed.collected = true;
+            if last {
+                // Admission stays closed, but nobody waits for it any more.
+                closed.hush = None;
+            }
         }
         Ok(Event::Collected { attempt: self.attempt, epoch, reach, unnoted: coordinator.has_unnoted_output })
     }

@@ -487,7 +487,9 @@ impl Process<'_> {
     fn tear_down(&mut self) -> Result<(), JobError> {
         let Place::Running(here) = std::mem::replace(&mut self.place, Place::Nothing) else { return Ok(()) };
         self.link.end();
-        let Here { running, lookups, .. } = *here;
+        let Here { running, lookups, closed, .. } = *here;
+        // The feeder, which has to come to its end, is held back by it.
+        drop(closed);
         let (memory, feed_cpu, down) = running.tear_down();
         drop(lookups);
         self.reached.memory = memory;
