@@ -1,6 +1,6 @@
 //! The numbers of a job's starts: each is greater than every one before, also where a record of it is torn.
 //!
-//! The file `attempt` is one of two slots (see [`super::slots`]), whose record is the last number taken. On several hosts the leader takes the numbers; the others record in
+//! The file `attempt` is one of two slots (see `slots`), whose record is the last number taken. On several hosts the leader takes the numbers; the others record in
 //! theirs what they were granted, so that the leader learns of it even where its own file is an old one.
 
 use std::path::Path;
