@@ -1,7 +1,7 @@
 //! The changes of one committed epoch, in memory, and the ways to find a key among them.
 //!
 //! Sealed sets are handed over as they were written: partition by partition, in no order. Most of them reach redb before anybody asks for one of their keys,
-//! so ways are made when the first reader comes: a hash table a partition for lookups, a sorted list a task for scans. They hold places, not keys, and their memory is
+//! so ways are made when the first reader comes, or, where readers come again and again, with the epoch: a hash table a partition for lookups, a sorted list a task for scans. They hold places, not keys, and their memory is
 //! counted with what waits for redb. This file knows nothing of which epochs can be read, or for how long.
 
 use std::collections::BTreeMap;
@@ -94,6 +94,23 @@ impl EpochDelta {
         Some(Changes { delta: self, ways: ways.get(table)? })
     }
 
+    /// Makes the ways by which keys are looked up now, so that no reader has to wait for them.
+    pub(super) fn make_ways(&self) {
+        let ways = self.ways.get_or_init(|| self.find_ways());
+        for way in ways.values().flat_map(|ways| ways.partitions.iter().flatten()) {
+            self.places(way);
+        }
+    }
+
+    /// Where the keys of a partition's changes are.
+    fn places<'a>(&'a self, way: &'a PartitionWay) -> &'a HashTable<u32> {
+        way.places.get_or_init(|| {
+            let places = index_by_hash(&self.part(way.table, way.part).cells);
+            self.memory.add(places.allocation_size());
+            places
+        })
+    }
+
     fn find_ways(&self) -> BTreeMap<TableName, TableWays> {
         let mut ways: BTreeMap<TableName, TableWays> = BTreeMap::new();
         for (table, delta) in self.tables.iter().enumerate() {
@@ -135,12 +152,7 @@ impl<'a> Changes<'a> {
     pub(super) fn get(&self, partition: Partition, hash: KeyHash, key: &[u8]) -> Option<&'a Cell> {
         let way = self.ways.partitions.get(usize::from(partition.0))?.as_ref()?;
         let cells = &self.delta.part(way.table, way.part).cells;
-        let places = way.places.get_or_init(|| {
-            let places = index_by_hash(cells);
-            self.delta.memory.add(places.allocation_size());
-            places
-        });
-        let place = places.find(spread(hash), |&place| cells[place as usize].key() == key)?;
+        let place = self.delta.places(way).find(spread(hash), |&place| cells[place as usize].key() == key)?;
         Some(&cells[*place as usize])
     }
 

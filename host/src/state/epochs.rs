@@ -20,7 +20,7 @@
 use std::collections::BTreeMap;
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -54,6 +54,8 @@ pub(super) struct Committed {
     /// The bytes of the ways to find a key in them, of those included that only a reader holds still.
     ways_bytes: Arc<AtomicU64>,
     newest: watch::Sender<Epoch>,
+    /// Whether anybody has asked for a committed epoch since the last one came.
+    is_asked: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -93,6 +95,7 @@ impl Committed {
             waiting_bytes: AtomicU64::new(0),
             ways_bytes: Arc::default(),
             newest: watch::Sender::new(fed),
+            is_asked: AtomicBool::new(false),
         }
     }
 
@@ -100,6 +103,10 @@ impl Committed {
     pub(super) fn add(&self, epoch: Epoch, digest: Digest, deltas: Vec<TableDelta>, now: Duration) {
         let delta = Arc::new(EpochDelta::new(epoch, digest, deltas, &self.ways_bytes));
         self.waiting_bytes.fetch_add(delta.bytes, Ordering::Relaxed);
+        // Where readers come again and again, the next should not find the way by itself.
+        if self.is_asked.swap(false, Ordering::Relaxed) {
+            delta.make_ways();
+        }
         let mut kept = self.locked.lock();
         kept.waiting.insert(epoch, Waiting { delta, since: now });
         kept.newest = epoch;
@@ -170,6 +177,7 @@ impl Committed {
     }
 
     fn view(&self, room: &Room, asked: Option<Epoch>) -> Result<EpochView, TablesError> {
+        self.is_asked.store(true, Ordering::Relaxed);
         let kept = self.locked.lock();
         let epoch = asked.unwrap_or(kept.newest);
         if !(kept.oldest..=kept.newest).contains(&epoch) {
