@@ -29,10 +29,10 @@ pub struct HostArgs {
 }
 
 impl HostArgs {
-    /// Whether a host is named, and the job has this operator.
-    pub(super) fn has_operator_on_a_host(&self, operator: &str) -> Result<bool, super::Failure> {
+    /// Whether the job has this operator.
+    pub(super) fn has_operator(&self, operator: &str) -> Result<bool, super::Failure> {
         let job = self.job.load().map_err(|error| super::told(&error))?;
-        Ok(self.host.is_some() && job.loaded.manifest.operators.contains_key(operator))
+        Ok(job.loaded.manifest.operators.contains_key(operator))
     }
 
     /// As [`JobArgs::load`]; state and output are those of the host.

@@ -144,7 +144,7 @@ fn as_of(epoch: Option<Epoch>) -> String {
 fn holds_nothing(state: &State, job: &HostArgs, table: &str) -> Result<bool, Failure> {
     let operator = table.split(['/', '.']).next().unwrap_or_default();
     let is_of_operator = |name: &String| name.split('/').next() == Some(operator);
-    Ok(job.has_operator_on_a_host(operator)? && !state.names()?.iter().any(is_of_operator))
+    Ok(job.host.is_some() && !state.names()?.iter().any(is_of_operator) && job.has_operator(operator)?)
 }
 
 /// The table's full name: an operator alone stands for its only table.

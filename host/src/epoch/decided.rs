@@ -156,7 +156,10 @@ impl Decided {
 
     fn read(&self) -> Result<CommitRecord, LogError> {
         let bytes = match self.disk.read(&self.path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(self.damaged("it is missing")),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(self
+                    .damaged("it is missing (if another host has led the job, put `cluster.leader` back as it was)"));
+            }
             bytes => bytes.map_err(|error| self.failed_to("read", error))?,
         };
         if bytes.len() != 2 * SLOT_BYTES {

@@ -66,7 +66,9 @@ pub const LOST_AFTER: Duration = Duration::from_secs(2);
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
     /// The address cannot be listened at.
-    #[error("listen for other hosts at {address}: {error}")]
+    #[error(
+        "listen for other hosts at {address}: {error}; end what listens there, or give the host another `address` in `cluster.hosts`, on all hosts"
+    )]
     Bind {
         /// The address.
         address: String,

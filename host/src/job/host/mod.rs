@@ -189,28 +189,27 @@ pub(super) async fn run(
 
 impl Process<'_> {
     async fn run(mut self) -> Result<Ended, JobError> {
-        let mut look = tokio::time::interval(LOOK_EVERY_CLOSED);
-        look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut looked = Instant::now();
+        let mut looked = tokio::time::Instant::now();
         while self.outcome.is_none() {
             self.carry_out_all().await;
             if self.outcome.is_some() {
                 break;
             }
-            let woken = self.wait(&mut look).await;
+            let is_closed = matches!(&self.place, Place::Running(here) if here.closed.is_some());
+            let pause = if is_closed { LOOK_EVERY_CLOSED } else { LOOK_EVERY };
+            let woken = self.wait(looked + pause).await;
             let is_time = matches!(woken, Woken::Time);
             self.take(woken);
-            let is_closed = matches!(&self.place, Place::Running(here) if here.closed.is_some());
-            if is_time && (is_closed || looked.elapsed() >= LOOK_EVERY) {
-                looked = Instant::now();
+            if is_time {
+                looked = tokio::time::Instant::now();
                 self.look_around().await;
             }
         }
         self.end()
     }
 
-    /// Waits until something happens.
-    async fn wait(&mut self, look: &mut tokio::time::Interval) -> Woken {
+    /// Waits until something happens, or it is time to look around.
+    async fn wait(&mut self, next_look: tokio::time::Instant) -> Woken {
         let Self { heard, place, stop, overdue, .. } = self;
         let stop = async {
             match (stop, *overdue) {
@@ -243,7 +242,7 @@ impl Process<'_> {
             Some(heard) = heard.recv() => Woken::Heard(heard),
             woken = running => woken,
             woken = stop => woken,
-            _ = look.tick() => Woken::Time,
+            () = tokio::time::sleep_until(next_look) => Woken::Time,
         }
     }
 
