@@ -20,7 +20,7 @@
 use std::collections::BTreeMap;
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -44,6 +44,9 @@ pub(super) struct Retention {
     pub bytes_max: u64,
 }
 
+/// When committed epochs are asked for so often from one to the next, the ways to the keys that one has changed are made before it can be read.
+const ASKED_OFTEN: u64 = 64;
+
 /// The committed epochs: those that redb lacks, and which of all can be read.
 #[derive(Debug)]
 pub(super) struct Committed {
@@ -54,8 +57,8 @@ pub(super) struct Committed {
     /// The bytes of the ways to find a key in them, of those included that only a reader holds still.
     ways_bytes: Arc<AtomicU64>,
     newest: watch::Sender<Epoch>,
-    /// Whether anybody has asked for a committed epoch since the last one came.
-    is_asked: AtomicBool,
+    /// How often committed epochs were asked for since the last one came.
+    asked: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -95,7 +98,7 @@ impl Committed {
             waiting_bytes: AtomicU64::new(0),
             ways_bytes: Arc::default(),
             newest: watch::Sender::new(fed),
-            is_asked: AtomicBool::new(false),
+            asked: AtomicU64::new(0),
         }
     }
 
@@ -103,8 +106,8 @@ impl Committed {
     pub(super) fn add(&self, epoch: Epoch, digest: Digest, deltas: Vec<TableDelta>, now: Duration) {
         let delta = Arc::new(EpochDelta::new(epoch, digest, deltas, &self.ways_bytes));
         self.waiting_bytes.fetch_add(delta.bytes, Ordering::Relaxed);
-        // Where readers come again and again, the next should not find the way by itself.
-        if self.is_asked.swap(false, Ordering::Relaxed) {
+        // Readers as many as these come to most partitions, and should not make the ways to each while others wait.
+        if self.asked.swap(0, Ordering::Relaxed) >= ASKED_OFTEN {
             delta.make_ways();
         }
         let mut kept = self.locked.lock();
@@ -177,7 +180,7 @@ impl Committed {
     }
 
     fn view(&self, room: &Room, asked: Option<Epoch>) -> Result<EpochView, TablesError> {
-        self.is_asked.store(true, Ordering::Relaxed);
+        self.asked.fetch_add(1, Ordering::Relaxed);
         let kept = self.locked.lock();
         let epoch = asked.unwrap_or(kept.newest);
         if !(kept.oldest..=kept.newest).contains(&epoch) {
@@ -330,6 +333,21 @@ mod tests {
         assert_eq!(bounds(&committed), (7, 9, 2));
         assert_eq!(committed.feedable(), None);
         assert_eq!(*committed.newest.borrow(), 9);
+    }
+
+    #[test]
+    fn ways_to_changed_keys_are_made_beforehand_where_many_ask() {
+        let committed = Committed::new(Retention { epochs: 9, bytes_max: u64::MAX }, 0);
+        let ways = || committed.ways_bytes.load(Ordering::Relaxed);
+        committed.asked.store(ASKED_OFTEN - 1, Ordering::Relaxed);
+        add(&committed, 1, 1);
+        assert_eq!(ways(), 0);
+        committed.asked.store(ASKED_OFTEN, Ordering::Relaxed);
+        add(&committed, 2, 1);
+        let made = ways();
+        assert!(made > 0);
+        add(&committed, 3, 1);
+        assert_eq!(ways(), made, "nobody has asked since");
     }
 
     #[test]
