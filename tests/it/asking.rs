@@ -88,10 +88,22 @@ impl Http {
         self.try_ask(method, path, headers).expect("an answer comes")
     }
 
+    /// Sends `body` to a job that may end meanwhile: the status of its answer, or `None` when it has ended.
+    pub fn post(&mut self, path: &str, headers: &str, body: &[u8]) -> Option<u16> {
+        let headers = format!("{headers}content-length: {}\r\n", body.len());
+        let answer = self.try_send("POST", path, &headers, body).ok()?;
+        Some(answer.status)
+    }
+
     fn try_ask(&mut self, method: &str, path: &str, headers: &str) -> io::Result<Answer> {
+        self.try_send(method, path, headers, &[])
+    }
+
+    fn try_send(&mut self, method: &str, path: &str, headers: &str, sent: &[u8]) -> io::Result<Answer> {
         let host = if headers.contains("host:") { "" } else { "host: localhost\r\n" };
         let request = format!("{method} {path} HTTP/1.1\r\n{host}{headers}\r\n");
         self.stream.get_mut().write_all(request.as_bytes())?;
+        self.stream.get_mut().write_all(sent)?;
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {
             if self.stream.read_line(&mut head)? == 0 {

@@ -254,6 +254,11 @@ impl Running {
         Self { child, deadline: Instant::now() + limit, stdout, stderr, summary, shown }
     }
 
+    /// The number of the process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Sends a signal.
     pub fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).expect("the process has not been waited for");

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use axum::http::{Method, Request, StatusCode, header};
-use http_body_util::{BodyExt, Empty};
+use axum::http::request::Builder;
+use axum::http::{Request, StatusCode, header};
+use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper_util::rt::TokioIo;
 use serde::Deserialize;
@@ -13,6 +14,8 @@ use super::announce::Announcement;
 
 /// How long an answer may take, unless it is one that goes on.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(60);
+/// How long a reload may take: a large component has to be compiled.
+const RELOAD_TIME_MAX: Duration = Duration::from_secs(600);
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
@@ -73,12 +76,26 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub fn get(&self, path: &str) -> Result<Answer, ClientError> {
+        self.answer(Request::get(path), Bytes::new(), ANSWER_TIME_MAX)
+    }
+
+    /// Has an operator run another component.
+    ///
+    /// # Errors
+    /// [`ClientError`]; where the job refuses it, nothing has changed.
+    pub fn reload(&self, operator: &str, component: Vec<u8>) -> Result<Answer, ClientError> {
+        let request = Request::post(format!("/operators/{operator}/reload"));
+        let request = request.header(header::CONTENT_TYPE, super::reload::CONTENT_TYPE);
+        self.answer(request, component.into(), RELOAD_TIME_MAX)
+    }
+
+    fn answer(&self, request: Builder, body: Bytes, time_max: Duration) -> Result<Answer, ClientError> {
         let asked = async {
-            let (status, body) = self.ask(path).await?;
+            let (status, body) = self.ask(request, body).await?;
             let body = body.collect().await.map_err(|error| self.silent(error))?.to_bytes();
             self.read(status, &body)
         };
-        let timed = self.runtime.block_on(async { tokio::time::timeout(ANSWER_TIME_MAX, asked).await });
+        let timed = self.runtime.block_on(async { tokio::time::timeout(time_max, asked).await });
         timed.unwrap_or_else(|_| Err(self.silent("it takes too long")))
     }
 
@@ -88,7 +105,7 @@ impl Client {
     /// [`ClientError`]; an event named `error` is one.
     pub fn follow(&self, path: &str, mut each: impl FnMut(&str) -> bool) -> Result<(), ClientError> {
         self.runtime.block_on(async {
-            let (status, mut body) = self.ask(path).await?;
+            let (status, mut body) = self.ask(Request::get(path), Bytes::new()).await?;
             if status != StatusCode::OK {
                 let body = body.collect().await.map_err(|error| self.silent(error))?.to_bytes();
                 return self.read(status, &body).map(|_| ());
@@ -110,12 +127,12 @@ impl Client {
         })
     }
 
-    async fn ask(&self, path: &str) -> Result<(StatusCode, Incoming), ClientError> {
-        let mut request = Request::builder().method(Method::GET).uri(path).header(header::HOST, &self.address);
+    async fn ask(&self, request: Builder, body: Bytes) -> Result<(StatusCode, Incoming), ClientError> {
+        let mut request = request.header(header::HOST, &self.address);
         if let Some(token) = &self.token {
             request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
         }
-        let request = request.body(Empty::<Bytes>::new()).map_err(|error| self.silent(error))?;
+        let request = request.body(Full::new(body)).map_err(|error| self.silent(error))?;
         let stream = TcpStream::connect(&self.address).await.map_err(|error| self.silent(error))?;
         let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
         let (mut sender, connection) = handshake.map_err(|error| self.silent(error))?;

@@ -1,15 +1,16 @@
-//! What a running job answers from outside: its tables and its figures, read-only, by HTTP with JSON and by Cap'n Proto.
+//! What a running job answers from outside: its tables and its figures, read-only, by HTTP with JSON and by Cap'n Proto; and by HTTP it takes new versions of its functions.
 //!
 //! [`start`] listens and answers on a thread of its own, so that no worker, however busy, silences it; [`Serving`] ends it. Everything is read through the
 //! [`Directory`], which neither holds the job up nor changes it. Writes are refused: they could not be replayed after a crash, so they come in through a source.
 //!
-//! `http` takes connections, `access` says who may ask, `routes` answers, `watch` follows a key, `render` is how keys and values are shown; `announce` is the file that tells where the job
+//! `http` takes connections, `access` says who may ask, `routes` answers, `reload` takes components, `watch` follows a key, `render` is how keys and values are shown; `announce` is the file that tells where the job
 //! answers, and `client` asks there. The only room that names axum and hyper.
 
 mod access;
 pub mod announce;
 pub mod client;
 mod http;
+mod reload;
 pub mod render;
 mod routes;
 mod watch;
@@ -26,7 +27,7 @@ pub use access::read_token;
 
 use self::access::Access;
 use self::announce::Announcement;
-use crate::job::Meters;
+use crate::job::{Meters, Reloads};
 use crate::lookup::{Directory, serve};
 use crate::manifest::Admin;
 
@@ -83,6 +84,8 @@ pub struct Facts {
     pub directory: Option<Arc<Directory>>,
     /// Its figures.
     pub meters: Arc<Meters>,
+    /// Takes new versions of its functions.
+    pub reloads: Reloads,
 }
 
 /// A job that answers. Dropped, it stops, and takes the announcement away.

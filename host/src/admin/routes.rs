@@ -8,8 +8,9 @@
 //! | `/tables/TABLE?key-hex=…` | the same for any bytes |
 //! | `/tables/TABLE?from=&to=&limit=` | a page of keys with their values; `next` is the path of the next |
 //! | `/tables/TABLE/KEY/watch` | server-sent events: the value now, and at each committed epoch in which it has changed |
+//! | `POST /operators/OPERATOR/reload` | the operator runs the component in the body from the next epoch on; see [`super::reload`] |
 //!
-//! All but the last take `consistency=committed|live|as-of:EPOCH`. Keys in paths are percent-encoded; `key-hex`, `from-hex` and `to-hex` stand for bytes in hexadecimal digits. What cannot be
+//! All that read tables, but the last, take `consistency=committed|live|as-of:EPOCH`. Keys in paths are percent-encoded; `key-hex`, `from-hex` and `to-hex` stand for bytes in hexadecimal digits. What cannot be
 //! answered comes as `{"error": words, "code": word}`.
 
 use std::sync::Arc;
@@ -53,6 +54,7 @@ pub(super) fn router(facts: Facts, access: Arc<Access>, stopped: watch::Receiver
         .route("/tables/{table}", get(of_table))
         .route("/tables/{table}/{key}", get(value))
         .route("/tables/{table}/{key}/watch", get(super::watch::watch))
+        .route("/operators/{operator}/reload", super::reload::route())
         .fallback(nothing_here)
         .layer(axum::middleware::from_fn_with_state(Arc::clone(&service), admit))
         .with_state(service)
@@ -75,7 +77,7 @@ impl Service {
 }
 
 impl Refused {
-    fn new(status: StatusCode, code: &'static str, error: impl Into<String>) -> Self {
+    pub(super) fn new(status: StatusCode, code: &'static str, error: impl Into<String>) -> Self {
         Self { status, code, error: error.into() }
     }
 
@@ -109,7 +111,7 @@ impl IntoResponse for Refused {
     }
 }
 
-fn answer(status: StatusCode, json: String) -> Response {
+pub(super) fn answer(status: StatusCode, json: String) -> Response {
     let headers = [
         (header::CONTENT_TYPE, HeaderValue::from_static("application/json")),
         (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
@@ -117,7 +119,7 @@ fn answer(status: StatusCode, json: String) -> Response {
     (status, headers, Body::from(json + "\n")).into_response()
 }
 
-/// Lets in who may ask, and only questions.
+/// Lets in who may ask, and only questions and reloads.
 async fn admit(State(service): State<Arc<Service>>, request: Request, next: Next) -> Response {
     match refusal(&service.access, &request) {
         Some(refused) => refused,
@@ -131,7 +133,8 @@ fn refusal(access: &Access, request: &Request) -> Option<Response> {
     if let Err(refusal) = access.check(authorization, host(request.headers()).as_deref()) {
         return Some(refuse(refusal));
     }
-    if matches!(*request.method(), Method::GET | Method::HEAD) {
+    let is_reload = *request.method() == Method::POST && super::reload::is_path(request.uri().path());
+    if is_reload || matches!(*request.method(), Method::GET | Method::HEAD) {
         return None;
     }
     let mut refused = Refused::new(StatusCode::METHOD_NOT_ALLOWED, "read-only", super::READ_ONLY).into_response();
@@ -160,7 +163,7 @@ fn refuse(refusal: Refusal) -> Response {
 }
 
 async fn nothing_here() -> Refused {
-    let paths = "/status, /tables, /tables/TABLE?from=&to=&limit=, /tables/TABLE/KEY, /tables/TABLE/KEY/watch";
+    let paths = "/status, /tables, /tables/TABLE?from=&to=&limit=, /tables/TABLE/KEY, /tables/TABLE/KEY/watch, and for POST /operators/OPERATOR/reload";
     Refused::new(StatusCode::NOT_FOUND, "unknown-path", format!("there is nothing here; there are {paths}"))
 }
 
@@ -240,7 +243,7 @@ fn epoch(moment: &Moment) -> String {
 }
 
 async fn status(State(service): State<Arc<Service>>) -> Response {
-    let Facts { job, started, directory, meters } = &service.facts;
+    let Facts { job, started, directory, meters, .. } = &service.facts;
     let mut told = json!({
         "job": job,
         "pid": std::process::id(),
@@ -264,8 +267,12 @@ async fn status(State(service): State<Arc<Service>>) -> Response {
 }
 
 fn operator_figures(meters: &Meters) -> serde_json::Map<String, serde_json::Value> {
-    let figures = |own: &OperatorMeters| json!({ "records_in": own.records_in.get(), "records_out": own.records_out.get(), "rejected": own.refused.get() });
-    meters.operators.lock().iter().map(|(name, own)| (name.clone(), figures(own))).collect()
+    let components = meters.components.lock();
+    let figures = |(name, own): (&String, &Arc<OperatorMeters>)| {
+        let component = json!(components.get(name));
+        json!({ "records_in": own.records_in.get(), "records_out": own.records_out.get(), "rejected": own.refused.get(), "component": component })
+    };
+    meters.operators.lock().iter().map(|own| (own.0.clone(), figures(own))).collect()
 }
 
 type QueryOf<T> = Result<Query<T>, QueryRejection>;

@@ -29,10 +29,6 @@ pub(super) fn run(arguments: &InspectArgs) -> Result<(), Failure> {
     print(&text(&function))
 }
 
-fn digest(function: &Function) -> String {
-    function.digest.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 fn json(function: &Function) -> serde_json::Value {
     let description = &function.description;
     let table = |(name, version): &(String, u32)| {
@@ -56,7 +52,7 @@ fn json(function: &Function) -> serde_json::Value {
         "imports": function.imports,
         "exports": function.exports,
         "size_bytes": function.size,
-        "sha256": digest(function),
+        "sha256": function.sha256(),
     })
 }
 
@@ -95,6 +91,6 @@ fn text(function: &Function) -> String {
         .add_row(["imports", &list(&function.imports)])
         .add_row(["exports", &list(&function.exports)])
         .add_row(["size", &format!("{} bytes", function.size)])
-        .add_row(["sha256", &digest(function)]);
+        .add_row(["sha256", &function.sha256()]);
     format!("{table}\n")
 }

@@ -13,6 +13,7 @@ mod log;
 mod new;
 mod plan;
 mod progress;
+mod reload;
 mod run;
 mod schema;
 mod state;
@@ -55,6 +56,8 @@ enum Command {
     New(new::New),
     /// Say what a component is: its world, tables, ports, imports, size.
     Inspect(inspect::InspectArgs),
+    /// Have a running job go on with a new version of an operator's component.
+    Reload(reload::ReloadArgs),
     /// Read the state of a job, stopped or running.
     State(state::StateArgs),
     /// Print the JSON Schema of manifests, or the reference made from it.
@@ -91,6 +94,7 @@ pub fn main() -> ExitCode {
         Command::BuildRust(arguments) => build_rust::run(&arguments),
         Command::New(arguments) => new::run(&arguments),
         Command::Inspect(arguments) => inspect::run(&arguments),
+        Command::Reload(arguments) => reload::run(&arguments),
         Command::State(arguments) => state::run(&arguments),
         Command::Schema(arguments) => schema::run(&arguments),
     };

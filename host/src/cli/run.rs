@@ -15,7 +15,7 @@ use super::log::{self, LogFormat};
 use super::progress::Progress;
 use super::{Failure, print};
 use crate::admin::{self, Facts};
-use crate::job::{self, Ended, JobError, JobOptions, Meters, Outcome, Summary};
+use crate::job::{self, Ended, JobError, JobOptions, Meters, Outcome, Reloads, Summary};
 use crate::manifest::{Loaded, Manifest, ManifestError, Problem, Severity};
 
 /// Arguments of `wasmill run`.
@@ -57,11 +57,12 @@ fn run_logged(arguments: &RunArgs, bars: &MultiProgress) -> Result<(), Failure> 
         let stop =
             stop_on_signals().map_err(|error| Failure::Because(1, format!("cannot watch for signals: {error}")))?;
         let progress = Progress::start(Arc::clone(&meters), bars);
-        let serve = serve(&job.loaded, started, Arc::clone(&meters));
+        let (asking, reloads) = Reloads::new();
+        let serve = serve(&job.loaded, started, Arc::clone(&meters), asking);
         let outcome = job::run(
             &job.loaded,
             &job.graph,
-            JobOptions { started, meters, stop, serve, host: arguments.job.host.clone() },
+            JobOptions { started, meters, stop, serve, reloads, host: arguments.job.host.clone() },
         )
         .await;
         drop(progress);
@@ -87,12 +88,13 @@ fn run_logged(arguments: &RunArgs, bars: &MultiProgress) -> Result<(), Failure> 
 }
 
 /// How the job lets others ask it, if it does.
-fn serve(loaded: &Loaded, started: Instant, meters: Arc<Meters>) -> Option<job::Serve> {
+fn serve(loaded: &Loaded, started: Instant, meters: Arc<Meters>, reloads: Reloads) -> Option<job::Serve> {
     let Manifest { job, admin, .. } = loaded.manifest.clone();
     let token = admin::read_token(&admin, |file| loaded.resolve(file)).map_err(|error| error.to_string());
     let state = loaded.resolve(&job.state);
     let start = move |directory| {
-        let facts = Facts { job: job.name.clone(), started, directory, meters: Arc::clone(&meters) };
+        let (meters, reloads) = (Arc::clone(&meters), reloads.clone());
+        let facts = Facts { job: job.name.clone(), started, directory, meters, reloads };
         let serving = admin::start(&admin, token.clone()?, &state, facts).map_err(|error| error.to_string())?;
         Ok(Box::new(serving) as job::Serving)
     };

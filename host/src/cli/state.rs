@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::load::HostArgs;
-use super::stored::{self, State, failed, refusal};
+use super::stored::{self, Component, State, failed, refusal};
 use super::{Failure, print};
 use crate::admin::{self, render};
 use crate::epoch::Epoch;
@@ -82,6 +82,14 @@ enum Query {
         #[arg(long)]
         json: bool,
     },
+    /// Which component each operator runs, or runs at the next start.
+    Components {
+        #[command(flatten)]
+        job: HostArgs,
+        /// Print a JSON object.
+        #[arg(long)]
+        json: bool,
+    },
     /// Refused: state is changed by the job alone.
     #[command(hide = true, aliases = ["set", "delete", "update"])]
     Put {
@@ -112,6 +120,7 @@ pub(super) fn run(arguments: &StateArgs) -> Result<(), Failure> {
             print_entries(state.scan(&table, prefix.as_bytes(), from, *limit, moment.consistency)?, *json)
         }
         Query::Watch { job, table, key, limit, json } => watch(&State::open(job)?, table, key, *limit, *json),
+        Query::Components { job, json } => components(&State::open(job)?, *json),
         Query::Put { .. } => Err(Failure::usage(admin::READ_ONLY)),
     }
 }
@@ -133,6 +142,22 @@ fn tables(state: &State, consistency: Consistency, as_json: bool) -> Result<(), 
         shown.add_row([table.name.clone(), keys, versions.join(", ")]);
     }
     print(&format!("{shown}\n{}\n", as_of(epoch)))
+}
+
+fn components(state: &State, as_json: bool) -> Result<(), Failure> {
+    let components = state.components()?;
+    if as_json {
+        return print(&format!("{:#}\n", json!({ "components": components })));
+    }
+    let mut shown = Shown::new();
+    shown
+        .load_style(comfy_table::presets::UTF8_BORDERS_ONLY)
+        .set_header(["operator", "function", "version", "sha256", ""]);
+    for Component { operator, name, version, sha256, reloaded } in components {
+        let how = if reloaded { "reloaded" } else { "as the manifest says" };
+        shown.add_row([operator, name, version, sha256, how.to_owned()]);
+    }
+    print(&format!("{shown}\n"))
 }
 
 /// As of when something was read, for people.

@@ -1,5 +1,6 @@
 //! A job's state as the command line reads it: of a stopped job from its directory, of a running one by asking it. Both give the same.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,7 @@ use crate::admin::announce::Announcement;
 use crate::admin::client::{Answer, Client, ClientError};
 use crate::admin::{self, render};
 use crate::epoch::Epoch;
+use crate::epoch::entry::RunningComponent;
 use crate::job::JobError;
 use crate::lookup::Consistency;
 use crate::manifest::Loaded;
@@ -31,6 +33,17 @@ pub(super) struct Table {
     pub(super) name: String,
     pub(super) keys: Option<u64>,
     pub(super) schema_versions: Vec<u32>,
+}
+
+/// A component that an operator runs.
+#[derive(Debug, Clone, serde::Serialize)]
+pub(super) struct Component {
+    pub(super) operator: String,
+    pub(super) name: String,
+    pub(super) version: String,
+    pub(super) sha256: String,
+    /// Whether it runs by a reload, and not because the manifest names it.
+    pub(super) reloaded: bool,
 }
 
 /// What a lookup found.
@@ -106,6 +119,23 @@ impl State {
         }
     }
 
+    /// Which component each operator runs, or runs at the next start where the manifest's files are what they were.
+    pub(super) fn components(&self) -> Result<Vec<Component>, Failure> {
+        let components = match self {
+            Self::Stopped(reader) => reader.last().map(|last| last.components.clone()).unwrap_or_default(),
+            Self::Running(client) => {
+                let answer = ask(client, "/status")?;
+                let told: ToldOperators = read(&answer)?;
+                told.operators.into_iter().filter_map(|(name, told)| Some((name, told.component?))).collect()
+            }
+        };
+        let component = |(operator, runs): (String, RunningComponent)| {
+            let reloaded = runs.sha256 != runs.file_sha256;
+            Component { operator, name: runs.name, version: runs.version, sha256: runs.sha256, reloaded }
+        };
+        Ok(components.into_iter().map(component).collect())
+    }
+
     /// The names of all tables, `operator/table`.
     pub(super) fn names(&self) -> Result<Vec<String>, Failure> {
         let tables = match self {
@@ -161,6 +191,21 @@ impl State {
     }
 }
 
+/// The running job.
+pub(super) fn running_client(loaded: &Loaded) -> Result<Client, Failure> {
+    let directory = loaded.resolve(&loaded.manifest.job.state);
+    let deadline = Instant::now() + SETTLE_TIME_MAX;
+    loop {
+        match running(loaded, &directory)? {
+            Ok(client) => return Ok(client),
+            Err(silent) if Instant::now() >= deadline || !loaded.manifest.admin.enabled => {
+                return Err(Failure::Because(1, format!("the job cannot be asked: {silent}")));
+            }
+            Err(_) => std::thread::sleep(LOOK_EVERY),
+        }
+    }
+}
+
 /// The running job; or, inside, why it cannot be asked now.
 fn running(loaded: &Loaded, directory: &Path) -> Result<Result<Client, String>, Failure> {
     let silent = |why: String| Ok(Err(format!("the state in `{}` is in use, and {why}", directory.display())));
@@ -186,6 +231,16 @@ fn running(loaded: &Loaded, directory: &Path) -> Result<Result<Client, String>, 
 #[derive(Deserialize)]
 struct ToldStatus {
     pid: i32,
+}
+
+#[derive(Deserialize)]
+struct ToldOperators {
+    operators: BTreeMap<String, ToldOperator>,
+}
+
+#[derive(Deserialize)]
+struct ToldOperator {
+    component: Option<RunningComponent>,
 }
 
 #[derive(Deserialize)]

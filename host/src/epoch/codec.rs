@@ -23,7 +23,7 @@
 //! A section is a tag (4 bytes), flags (4 bytes; bit 0: whoever does not know the tag must refuse the entry, else skip the section), the
 //! length of its content (8 bytes), and the content:
 //!
-//! - Tag 1, *facts*, exactly once: a JSON object with `positions`, `sinks`, `published`, `finished`, `totals`.
+//! - Tag 1, *facts*, exactly once: a JSON object with `positions`, `sinks`, `published`, `finished`, `totals`, and, unless it is empty, `components`.
 //! - Tag 2, *changes* of one task in one table, any number of times: length of the table's name (2 bytes), the name (UTF-8), schema version (4
 //!   bytes; its highest bit tells that values are sequences of versions, see `state::versions`), number of partitions (4 bytes); then for each partition its number (2 bytes) and its number of changes (4 bytes); then three
 //!   columns over all changes, in that order: lengths of keys (4 bytes each); lengths of values (4 bytes each, 2³² − 1 for a tombstone);
@@ -39,7 +39,7 @@ use std::io::{self, Write};
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
-use super::entry::{Cell, Entry, PartitionDelta, Position, SinkSeal, TableDelta, TableName};
+use super::entry::{Cell, Entry, PartitionDelta, Position, RunningComponent, SinkSeal, TableDelta, TableName};
 use super::{Attempt, Digest, Epoch, JobId};
 use crate::key::Partition;
 
@@ -92,6 +92,12 @@ struct Facts<'a> {
     published: Epoch,
     finished: bool,
     totals: Cow<'a, BTreeMap<String, u64>>,
+    #[serde(default, skip_serializing_if = "are_absent")]
+    components: Cow<'a, BTreeMap<String, RunningComponent>>,
+}
+
+fn are_absent(components: &BTreeMap<String, RunningComponent>) -> bool {
+    components.is_empty()
 }
 
 /// Writes an entry; returns its digest and length. `shared` says that it is one host's part of an epoch of several hosts.
@@ -108,6 +114,7 @@ pub(super) fn encode(
         published: entry.published,
         finished: entry.finished,
         totals: Cow::Borrowed(&entry.totals),
+        components: Cow::Borrowed(&entry.components),
     })?;
     let sections = 1 + (entry.deltas.len() + entry.carried.len() + usize::from(shared)) as u64;
     let length = HEADER_BYTES as u64
@@ -301,6 +308,7 @@ fn decode_sections(
     entry.published = facts.published;
     entry.finished = facts.finished;
     entry.totals = facts.totals.into_owned();
+    entry.components = facts.components.into_owned();
     Ok((entry, shared))
 }
 
@@ -443,7 +451,23 @@ mod tests {
             published: 4,
             finished: true,
             totals: [("records_in".into(), 12)].into(),
+            components: BTreeMap::new(),
         }
+    }
+
+    #[test]
+    fn which_components_run_is_recorded_and_entries_without_it_are_read() {
+        let component = RunningComponent {
+            sha256: "ab".into(),
+            file_sha256: "cd".into(),
+            name: "stats".into(),
+            version: "1.2.0".into(),
+        };
+        let entry = Entry { components: [("stats".into(), component)].into(), ..example() };
+        assert_eq!(decode(&encoded(&entry)).unwrap().entry, entry);
+        let without = encoded(&example());
+        assert!(!without.windows(b"components".len()).any(|bytes| bytes == b"components"));
+        assert_eq!(decode(&without).unwrap().entry, example());
     }
 
     prop_compose! {

@@ -183,6 +183,19 @@ pub struct Carried {
     pub batch: Arc<Batch>,
 }
 
+/// Which version of its component an operator runs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunningComponent {
+    /// SHA-256 of the component that runs, in hexadecimal digits.
+    pub sha256: String,
+    /// SHA-256 of the file that the manifest named when that was decided. A start that finds the same file runs `sha256`; one that finds another runs that file.
+    pub file_sha256: String,
+    /// The function's name, for people.
+    pub name: String,
+    /// The function's own version, for people.
+    pub version: String,
+}
+
 /// Everything that one epoch makes durable.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Entry {
@@ -204,6 +217,8 @@ pub struct Entry {
     pub finished: bool,
     /// Counters of the whole life of the job (`records_in`, …), carried over restarts.
     pub totals: BTreeMap<String, u64>,
+    /// Which component each operator runs in the next epoch. Empty in the entries of versions of Wasmill that did not record it.
+    pub components: BTreeMap<String, RunningComponent>,
 }
 
 impl Entry {

@@ -16,9 +16,10 @@ use super::commit::{Commits, Order, Report};
 use super::coordinate::{CARRIED_BYTES_MAX, Coordinator, Events, SealRule};
 use super::host;
 use super::read::{Share, SourceSetup, SplitPosition, Splits};
+use super::reload::{ReloadRequests, Reloader, needed, running};
 use super::stop::Stop;
 use super::summary::{RunFigures, Summary};
-use super::wire::{Neighbours, SinkMailbox, Wiring};
+use super::wire::{Neighbours, SinkMailbox, Wiring, slots};
 use super::workers::Workers;
 use super::write::SinkSetup;
 use super::{Ended, JobError, Meters, Outcome};
@@ -26,16 +27,19 @@ use crate::cluster::protocol::Reach;
 use crate::connector::{Sink, sink_from, source_from};
 use crate::disk::RealDisk;
 use crate::epoch::JobId;
-use crate::epoch::entry::Entry;
+use crate::epoch::entry::{Entry, RunningComponent};
 use crate::graph::{Declared, Graph, Plan, StateIdentity};
 use crate::lookup::Directory;
 use crate::manifest::{Loaded, Manifest};
 use crate::plugin::callable::Callable;
 use crate::plugin::engine::{Engine, Function};
+use crate::state::components::Components;
+use crate::state::offline::last_entry;
 use crate::state::versions::VERSIONED;
 use crate::state::{MemoryUse, OpenOptions, Opened, StateStore, Undecided};
 use crate::task::Mailbox;
 use crate::task::flow::Flow;
+use crate::task::run::Slot;
 
 /// What a job is started with beside its manifest.
 pub struct JobOptions {
@@ -47,6 +51,8 @@ pub struct JobOptions {
     pub stop: oneshot::Receiver<()>,
     /// Lets others ask the job.
     pub serve: Option<Serve>,
+    /// New versions of functions that somebody asks for while it runs.
+    pub reloads: ReloadRequests,
     /// Which of the hosts of the manifest's `cluster` this process is; none without that.
     pub host: Option<String>,
 }
@@ -87,12 +93,20 @@ async fn run_with(
     options: JobOptions,
     reached: &mut Reached,
 ) -> Result<Ended, JobError> {
-    let JobOptions { started, meters, stop, serve, .. } = options;
-    let parts = Parts::new(loaded, graph, started, meters).await?;
+    let JobOptions { started, meters, stop, serve, reloads, .. } = options;
+    let state = loaded.resolve(&loaded.manifest.job.state);
+    let kept = Components::new(&state);
+    let recorded = last_entry(&state)?.map(|entry| entry.components).unwrap_or_default();
+    let parts = Parts::new(loaded, graph, started, meters, Some((&kept, &recorded))).await?;
     let opened = parts.open_state()?;
+    if opened.last.as_ref().map_or(&BTreeMap::new(), |last| &last.components) != &recorded {
+        return Err(JobError::Plan("the job ran in another process until now; start it again".to_owned()));
+    }
+    kept.retain(&RealDisk, &needed(&recorded))?;
     log_start(&loaded.manifest, opened.last.as_ref());
     let stop = |flow| Stop::new(stop, loaded.manifest.job.stop_within.0, flow);
     let mut running = parts.start(opened, |_| Neighbours::default(), stop, serve.as_ref()).await?;
+    parts.reloader(&mut running, kept).start(reloads)?;
     running.coordinator.clock.move_to(&running.reach)?;
     let result = running.coordinator.run(&mut running.events).await;
     let (memory, feed_cpu, down) = running.tear_down();
@@ -108,9 +122,11 @@ pub(super) struct Parts<'a> {
     pub(super) graph: &'a Graph,
     pub(super) plan: Plan,
     pub(super) functions: BTreeMap<String, Arc<Function>>,
+    /// Which components these are.
+    components: BTreeMap<String, RunningComponent>,
     declared: BTreeMap<String, Declared>,
     /// Cuts the running time of functions into slices, as long as it lives.
-    _engine: Engine,
+    engine: Arc<Engine>,
     started: Instant,
     pub(super) meters: Arc<Meters>,
 }
@@ -130,21 +146,32 @@ pub(super) struct Running {
     committing: JoinHandle<()>,
     serving: Option<Serving>,
     store: Arc<StateStore>,
+    /// Where each operator's function is.
+    slots: BTreeMap<String, Arc<Slot<Function>>>,
 }
 
+/// Components kept with the state, and which of them the last epoch says that operators run.
+type Recorded<'a> = (&'a Components, &'a BTreeMap<String, RunningComponent>);
+
 impl<'a> Parts<'a> {
+    /// With the components that are `recorded`, where the manifest's files are what they were then; without it, with those of the manifest.
     pub(super) async fn new(
         loaded: &'a Loaded,
         graph: &'a Graph,
         started: Instant,
         meters: Arc<Meters>,
+        recorded: Option<Recorded<'_>>,
     ) -> Result<Self, JobError> {
-        let engine = Engine::new().map_err(|error| JobError::Plan(error.to_string()))?;
-        let functions = load_functions(&engine, loaded).await?;
+        let engine = Arc::new(Engine::new().map_err(|error| JobError::Plan(error.to_string()))?);
+        let mut functions = load_functions(&engine, loaded).await?;
+        let mut components = functions.iter().map(|(name, function)| (name.clone(), running(function))).collect();
+        if let Some((kept, recorded)) = recorded {
+            go_on_with(&engine, kept, recorded, &mut functions, &mut components).await?;
+        }
         let declared = functions.iter().map(|(name, function)| (name.clone(), declared(&**function))).collect();
         let (plan, _) = Plan::new(graph, worker_count(&loaded.manifest), &declared)
             .map_err(|findings| JobError::Manifest(loaded.document.refusal(findings)))?;
-        Ok(Self { loaded, graph, plan, functions, declared, _engine: engine, started, meters })
+        Ok(Self { loaded, graph, plan, functions, components, declared, engine, started, meters })
     }
 
     /// Starts everything behind the opened state, but lets nothing be admitted yet.
@@ -160,6 +187,7 @@ impl<'a> Parts<'a> {
         let Opened { store, committer, job, attempt, last, unpublished, .. } = opened;
         let first_epoch = last.as_ref().map_or(0, |entry| entry.epoch);
         meters.committed_epoch.store(first_epoch, Ordering::Relaxed);
+        meters.components.lock().clone_from(&self.components);
 
         let flow = Arc::new(Flow::default());
         let (failed, failures) = unbounded_channel();
@@ -175,7 +203,8 @@ impl<'a> Parts<'a> {
             Arc::clone(meters),
         );
         let sink_threads = start_sinks(mailboxes, &sinks, last.as_ref(), &flow, &failed)?;
-        let (tasks, directory) = wiring.tasks(&self.functions, &store)?;
+        let slots = slots(self.functions.clone());
+        let (tasks, directory) = wiring.tasks(&slots, &store)?;
         let carried = last.as_ref().map_or(&[][..], |entry| &entry.carried);
         wiring.post_carried(carried)?;
         let workers = Workers::start(tasks, &failed).await?;
@@ -189,6 +218,8 @@ impl<'a> Parts<'a> {
         let committing = start_committing(Commits::new(committer, sinks), orders, report, &failed)?;
         let input_ended = start_sources(&splits, worker_count(manifest), &failed)?;
 
+        // Whoever reloads puts a sender in its place.
+        let (_, swaps) = unbounded_channel();
         let (tasks, operators) = wiring.tasks_here().into_iter().unzip();
         let coordinator = Coordinator {
             attempt,
@@ -206,13 +237,16 @@ impl<'a> Parts<'a> {
             to_commit,
             meters: Arc::clone(meters),
             totals_before: last.as_ref().map(|entry| entry.totals.clone()).unwrap_or_default(),
+            components: self.components.clone(),
+            swaps: Vec::new(),
+            swapped: Vec::new(),
             pending: 0,
             moved_at_seal: 0,
             has_open_output: last.as_ref().is_some_and(|entry| entry.sinks.values().any(|seal| seal.open.is_some())),
             finished: last.as_ref().is_some_and(|entry| entry.finished),
             has_unnoted_output: last.as_ref().is_some_and(Entry::has_unpublished),
         };
-        let events = Events { failures, commits, input_ended, stop: stop(flow) };
+        let events = Events { failures, commits, input_ended, swaps, stop: stop(flow) };
         let mailboxes = wiring.mailboxes().to_vec();
         Ok(Running {
             coordinator,
@@ -225,15 +259,31 @@ impl<'a> Parts<'a> {
             committing,
             serving,
             store,
+            slots,
         })
+    }
+
+    /// What brings new versions of functions into `running`.
+    fn reloader(&self, running: &mut Running, kept: Components) -> Reloader {
+        let (swaps, ready) = unbounded_channel();
+        running.events.swaps = ready;
+        Reloader {
+            engine: Arc::clone(&self.engine),
+            loaded: self.loaded.clone(),
+            graph: self.graph.clone(),
+            plan: self.plan.clone(),
+            slots: running.slots.clone(),
+            running: self.components.clone(),
+            kept,
+            swaps,
+        }
     }
 }
 
 impl Running {
     /// Takes everything down again, whatever it came to: either nothing is in flight, or what is belongs to no epoch. Says what state took, and whether it was closed well.
     pub(super) fn tear_down(self) -> (MemoryUse, Duration, Result<(), JobError>) {
-        let Self { coordinator, events, reach: _, mailboxes, directory, workers, sinks, committing, serving, store } =
-            self;
+        let Self { coordinator, events, mailboxes, directory, workers, sinks, committing, serving, store, .. } = self;
         let memory = store.memory();
         coordinator.splits.stop();
         workers.stop();
@@ -258,7 +308,7 @@ impl Running {
 ///
 /// # Errors
 /// When one cannot be used.
-pub async fn load_functions(engine: &Engine, loaded: &Loaded) -> Result<BTreeMap<String, Arc<Function>>, JobError> {
+async fn load_functions(engine: &Engine, loaded: &Loaded) -> Result<BTreeMap<String, Arc<Function>>, JobError> {
     let mut by_path: BTreeMap<&str, Arc<Function>> = BTreeMap::new();
     let mut functions = BTreeMap::new();
     for (name, operator) in &loaded.manifest.operators {
@@ -274,6 +324,35 @@ pub async fn load_functions(engine: &Engine, loaded: &Loaded) -> Result<BTreeMap
         functions.insert(name.clone(), function);
     }
     Ok(functions)
+}
+
+/// Puts the components that the last epoch says operators run in the place of the manifest's, where the manifest's files are what they were then. Another file there is as a reload: it
+/// runs from here on.
+async fn go_on_with(
+    engine: &Engine,
+    kept: &Components,
+    recorded: &BTreeMap<String, RunningComponent>,
+    functions: &mut BTreeMap<String, Arc<Function>>,
+    components: &mut BTreeMap<String, RunningComponent>,
+) -> Result<(), JobError> {
+    for (operator, was) in recorded {
+        let Some(now) = components.get_mut(operator) else { continue };
+        if was.sha256 == now.sha256 {
+            continue;
+        }
+        if was.file_sha256 != now.file_sha256 {
+            let (was, now) = (&was.version, &now.version);
+            tracing::info!(operator, was, now, "the component's file has changed since the last run");
+            continue;
+        }
+        let bytes = kept.load(&RealDisk, operator, &was.sha256)?;
+        let loaded = engine.load_bytes(&kept.path(&was.sha256), &bytes).await;
+        let function = loaded.map_err(|error| JobError::Plugin { operator: operator.clone(), error })?;
+        tracing::info!(operator, version = was.version, "going on with the component that was reloaded");
+        functions.insert(operator.clone(), Arc::new(function));
+        now.clone_from(was);
+    }
+    Ok(())
 }
 
 /// What a function declares, as far as the plan depends on it.

@@ -14,7 +14,7 @@ use super::read::{SourceSetup, Splits};
 use super::stop::Stop;
 use super::{Ended, JobError, Meters};
 use crate::connector::ConnectorError;
-use crate::epoch::entry::{Carried, Entry, Position, SinkSeal, TableDelta};
+use crate::epoch::entry::{Carried, Entry, Position, RunningComponent, SinkSeal, TableDelta};
 use crate::epoch::{Attempt, Epoch};
 use crate::state::{Pressure, StateStore};
 use crate::task::flow::Flow;
@@ -39,6 +39,17 @@ pub(super) struct SealRule {
     pub(super) records: Option<u64>,
 }
 
+/// Another function for an operator, to be put in place while nothing is in flight.
+pub(super) struct Swap {
+    pub(super) operator: String,
+    /// What runs then.
+    pub(super) component: RunningComponent,
+    /// Puts it in place, for all tasks of the operator.
+    pub(super) replace: Box<dyn FnOnce() + Send>,
+    /// Gets the epoch at whose seal that was done, once it is committed. Dropped when the job ends before.
+    pub(super) done: oneshot::Sender<Epoch>,
+}
+
 /// What the coordinator listens to.
 pub(super) struct Events {
     /// Something failed: the job ends without another seal.
@@ -47,6 +58,8 @@ pub(super) struct Events {
     pub(super) commits: mpsc::UnboundedReceiver<Report>,
     /// A source thread found that all input has ended.
     pub(super) input_ended: mpsc::UnboundedReceiver<()>,
+    /// A function is to be replaced.
+    pub(super) swaps: mpsc::UnboundedReceiver<Swap>,
     /// Somebody asks for a clean end.
     pub(super) stop: Stop,
 }
@@ -73,6 +86,12 @@ pub(super) struct Coordinator {
     pub(super) meters: Arc<Meters>,
     /// Counters of the job's life before this attempt.
     pub(super) totals_before: BTreeMap<String, u64>,
+    /// Which component each operator runs.
+    pub(super) components: BTreeMap<String, RunningComponent>,
+    /// Functions that are put in place at the next seal.
+    pub(super) swaps: Vec<Swap>,
+    /// Who is told of the commit of an epoch at whose seal a function was replaced.
+    pub(super) swapped: Vec<(Epoch, oneshot::Sender<Epoch>)>,
     /// Sealed epochs that are not committed yet: 0 or 1.
     pub(super) pending: u32,
     /// What [`Flow::moved`] was when the last epoch was sealed.
@@ -112,6 +131,7 @@ impl Coordinator {
                 Some(error) = events.failures.recv() => return Err(error),
                 Some(report) = events.commits.recv() => self.note(&report),
                 Some(()) = events.input_ended.recv() => self.end_input(),
+                Some(swap) = events.swaps.recv() => self.swaps.push(swap),
                 () = self.flow.done(), if self.flow.has_input_ended() => return self.end(events, Ended::InputEnded).await,
                 () = events.stop.asked() => return self.end(events, Ended::Stopped).await,
                 _ = look.tick() => {}
@@ -134,7 +154,7 @@ impl Coordinator {
                 last_seal = Instant::now();
             }
             let is_due = self.is_due(last_seal);
-            if !is_due && !self.is_awaited() {
+            if !is_due && !self.is_awaited() && self.swaps.is_empty() {
                 continue;
             }
             if self.pending > 0 {
@@ -144,7 +164,7 @@ impl Coordinator {
                 continue;
             }
             late = false;
-            if self.is_needed() && !self.seal(events, false).await? {
+            if (self.is_needed() || !self.swaps.is_empty()) && !self.seal(events, false).await? {
                 return Ok(Ended::StoppedShort);
             }
             last_seal = Instant::now();
@@ -230,6 +250,10 @@ impl Coordinator {
     pub(super) fn note(&mut self, report: &Report) {
         let Report::Committed(committed) = report else { return };
         self.pending -= 1;
+        for (epoch, done) in self.swapped.extract_if(.., |(epoch, _)| *epoch <= committed.epoch) {
+            // Whoever asked may have gone.
+            let _ = done.send(epoch);
+        }
         self.meters.committed_epoch.store(committed.epoch, Ordering::Relaxed);
         self.meters.durations.lock().commit.record(committed.took);
         self.meters.log_bytes.add(committed.entry_bytes);
@@ -284,6 +308,7 @@ impl Coordinator {
         self.clock.move_on(self.splits.reached(), &collected.carried)?;
         let stand = self.stand();
         if !last {
+            self.swap(epoch);
             self.reopen();
         }
         drop(hush);
@@ -294,6 +319,17 @@ impl Coordinator {
         }
         self.order(Order::Commit(Sealed { entry, sealed_at: Instant::now() }))?;
         Ok(true)
+    }
+
+    /// Replaces functions between two epochs: everything up to `epoch` was done by those before, everything behind it is by the new ones. The epoch's entry names these.
+    fn swap(&mut self, epoch: Epoch) {
+        for Swap { operator, component, replace, done } in self.swaps.drain(..) {
+            replace();
+            tracing::info!(operator, epoch, name = component.name, version = component.version, "reloaded");
+            self.components.insert(operator, component);
+            self.swapped.push((epoch, done));
+        }
+        self.meters.components.lock().clone_from(&self.components);
     }
 
     /// Nothing is in flight: what moves from here on belongs to the next epoch.
@@ -314,7 +350,9 @@ impl Coordinator {
         let Stand { positions, totals } = stand;
         self.has_open_output = sinks.values().any(|seal| seal.open.is_some());
         let (attempt, published) = (self.attempt, epoch - 1);
-        let entry = Entry { epoch, attempt, deltas, carried, positions, sinks, published, finished, totals };
+        let components = self.components.clone();
+        let entry =
+            Entry { epoch, attempt, deltas, carried, positions, sinks, published, finished, totals, components };
         (self.epoch, self.finished) = (epoch, finished);
         self.has_unnoted_output = entry.has_unpublished();
         self.pending += 1;

@@ -1,7 +1,7 @@
 //! A job that runs: it opens state and connectors, starts tasks, drives epochs, and ends cleanly.
 //!
 //! `assemble` makes everything that runs from the checked graph; `read` and `write` are the threads of sources and sinks; `coordinate` drives epochs;
-//! `commit` makes them durable; `host` is one of several hosts. Whoever starts a job watches its [`Meters`] and gets a [`Summary`] at the end.
+//! `commit` makes them durable; `reload` brings in new versions of functions; `host` is one of several hosts. Whoever starts a job watches its [`Meters`] and gets a [`Summary`] at the end.
 
 mod assemble;
 mod clock;
@@ -9,6 +9,7 @@ mod commit;
 mod coordinate;
 mod host;
 mod read;
+mod reload;
 #[cfg(test)]
 mod simulation;
 mod stop;
@@ -24,12 +25,14 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-pub use assemble::{JobOptions, Serve, Serving, declared, load_functions, run, worker_count};
+pub use assemble::{JobOptions, Serve, Serving, declared, run, worker_count};
 pub use host::{ClusterStatus, RemoteLookups};
+pub use reload::{ReloadError, ReloadRequests, Reloaded, Reloads};
 pub use summary::{OperatorSummary, SourceSummary, Summary};
 
 use crate::cluster::link::LinkError;
 use crate::connector::ConnectorError;
+use crate::epoch::entry::RunningComponent;
 use crate::epoch::log::LogError;
 use crate::manifest::{At, Document, ManifestError};
 use crate::metrics::{Counter, Durations, OperatorMeters};
@@ -208,6 +211,7 @@ fn state_exit_code(error: &StateError) -> u8 {
         | StateError::Absent { .. }
         | StateError::Damaged { .. }
         | StateError::NewerFormat { .. }
+        | StateError::Component { .. }
         | StateError::SchemaVersion { .. }
         | StateError::Versioned { .. }
         | StateError::PartitionCount { .. }
@@ -241,6 +245,8 @@ pub struct Meters {
     pub first_record: OnceLock<Duration>,
     /// What each operator counts.
     pub operators: Mutex<BTreeMap<String, Arc<OperatorMeters>>>,
+    /// Which component each operator runs.
+    pub components: Mutex<BTreeMap<String, RunningComponent>>,
     /// What each source counts.
     pub sources: Mutex<BTreeMap<String, Arc<SourceMeters>>>,
     /// Records that each sink received.

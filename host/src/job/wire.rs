@@ -17,7 +17,7 @@ use crate::graph::{
     Routing, SinkIndex, SourceIndex,
 };
 use crate::lookup::{Directory, OperatorTables, Owner};
-use crate::manifest::Manifest;
+use crate::manifest::{Manifest, Operator};
 use crate::metrics::{Counter, OperatorMeters};
 use crate::plugin::callable::Callable;
 use crate::plugin::{DEFAULT_PORT, Limits, Use};
@@ -31,7 +31,7 @@ use crate::task::remote::Remote;
 use crate::task::rounds::Rounds;
 use crate::task::route::{Destination, Edge as Way, Router, SinkHandle, SinkMessage};
 
-use crate::task::run::{OperatorSetup, Task};
+use crate::task::run::{OperatorSetup, Slot, Task};
 use crate::task::{Mailbox, Message, Post};
 
 /// The hosts of a job, as one of them sees them.
@@ -172,10 +172,10 @@ impl<'a> Wiring<'a> {
     /// The tasks of all operators, by worker, and where all their tables are found.
     pub(super) fn tasks<F: Callable>(
         &mut self,
-        functions: &BTreeMap<String, Arc<F>>,
+        functions: &BTreeMap<String, Arc<Slot<F>>>,
         store: &StateStore,
     ) -> Result<(ByWorker<F>, Arc<Directory>), JobError> {
-        let functions: Vec<&Arc<F>> = self.graph.operators.iter().map(|node| &functions[&node.name]).collect();
+        let functions: Vec<&Arc<Slot<F>>> = self.graph.operators.iter().map(|node| &functions[&node.name]).collect();
         let open = |planned: &crate::graph::Task| {
             store.open_task(planned.partitions.clone(), &self.table_specs(planned.operator))
         };
@@ -297,21 +297,15 @@ impl<'a> Wiring<'a> {
         Ok(())
     }
 
-    fn setup<F>(&self, index: usize, function: Arc<F>, directory: &Arc<Directory>) -> OperatorSetup<F> {
+    fn setup<F>(&self, index: usize, function: Arc<Slot<F>>, directory: &Arc<Directory>) -> OperatorSetup<F> {
         let operator = &self.manifest.operators[&self.graph.operators[index].name];
-        let limits = &operator.limits;
         let refusals = self.refusals[index].clone();
         let meters = Arc::clone(&self.operator_meters[index]);
         OperatorSetup {
             name: self.graph.operators[index].name.clone(),
             function,
             config: operator.config_json().to_string(),
-            limits: Limits {
-                memory_bytes_max: limits.memory.0,
-                run_time_max: limits.time.0,
-                output_bytes_max: limits.output.0,
-                log_lines_max: limits.log_lines,
-            },
+            limits: limits_of(operator),
             batch_records_max: usize::from(operator.batch),
             linger: operator.linger.0,
             retries: operator.retries,
@@ -328,7 +322,8 @@ impl<'a> Wiring<'a> {
         task: usize,
         setup: &OperatorSetup<F>,
     ) -> Result<Router, JobError> {
-        let ports = &setup.function.description().ports;
+        let function = setup.function.current();
+        let ports = &function.description().ports;
         let mut ways: Vec<Vec<Way>> = ports.iter().map(|_| Vec::new()).collect();
         for (edge, routing) in self.graph.edges.iter().zip(&self.plan.routings) {
             let crate::graph::Producer::Operator { operator: from, port } = &edge.from else { continue };
@@ -379,6 +374,22 @@ impl<'a> Wiring<'a> {
         };
         Destination::Partitioned { tasks: self.mailboxes[tasks].into(), owners }
     }
+}
+
+/// What an instance of an operator's function may use.
+pub(super) fn limits_of(operator: &Operator) -> Limits {
+    let limits = &operator.limits;
+    Limits {
+        memory_bytes_max: limits.memory.0,
+        run_time_max: limits.time.0,
+        output_bytes_max: limits.output.0,
+        log_lines_max: limits.log_lines,
+    }
+}
+
+/// Places for functions, each with the one that runs first.
+pub(super) fn slots<F>(functions: BTreeMap<String, Arc<F>>) -> BTreeMap<String, Arc<Slot<F>>> {
+    functions.into_iter().map(|(name, function)| (name, Arc::new(Slot::new(function)))).collect()
 }
 
 /// What a way begins at.

@@ -80,8 +80,16 @@ impl Engine {
     /// When it cannot be read, is no component, is for another world, or describes something impossible.
     pub async fn load(&self, path: &Path) -> Result<Function, PluginError> {
         let bytes = std::fs::read(path).map_err(|error| PluginError::Read { path: path.to_owned(), error })?;
-        let digest: [u8; 32] = Sha256::digest(&bytes).into();
-        let component = self.compile(path, &bytes, &digest)?;
+        self.load_bytes(path, &bytes).await
+    }
+
+    /// As [`Engine::load`], of a component whose content is at hand; messages name `path`.
+    ///
+    /// # Errors
+    /// As [`Engine::load`].
+    pub async fn load_bytes(&self, path: &Path, bytes: &[u8]) -> Result<Function, PluginError> {
+        let digest: [u8; 32] = Sha256::digest(bytes).into();
+        let component = self.compile(path, bytes, &digest)?;
         let component_type = component.component_type();
         let imports = component_type.imports(&self.inner).map(|(name, _)| name.to_owned()).collect();
         let exports = component_type.exports(&self.inner).map(|(name, _)| name.to_owned()).collect();
@@ -118,6 +126,25 @@ impl Engine {
             compiled.map_err(|error| PluginError::Compile { path: path.to_owned(), error: format!("{error:#}") })?;
         self.cache.store(&self.inner, digest, &component);
         Ok(component)
+    }
+}
+
+impl Function {
+    /// [`Function::digest`] in hexadecimal digits.
+    pub fn sha256(&self) -> String {
+        self.digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// The same function with its tables and ports in the order of `like`, and those behind them that it alone declares: what refers to them by their places there stays right.
+    #[must_use]
+    pub fn arranged(mut self, like: &Description) -> Self {
+        let mut description = (*self.description).clone();
+        let table = |name: &str| like.tables.iter().position(|(known, _)| known == name).unwrap_or(usize::MAX);
+        let port = |name: &str| like.ports.iter().position(|known| known == name).unwrap_or(usize::MAX);
+        description.tables.sort_by_key(|(name, _)| table(name));
+        description.ports.sort_by_key(|name| port(name));
+        self.description = Arc::new(description);
+        self
     }
 }
 

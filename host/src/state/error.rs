@@ -88,6 +88,19 @@ pub enum StateError {
         /// Whether it is stored with earlier values.
         stored: bool,
     },
+    /// The component that the last epoch names is not there.
+    #[error(
+        "run operator `{operator}` as of the last committed epoch: `{path}`, the component that was reloaded, {what}; put a copy of that component back (its SHA-256 is the \
+         file's name), or restore the whole state directory"
+    )]
+    Component {
+        /// Whose it is.
+        operator: String,
+        /// Where it should be.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
     /// The job's number of partitions is not the state's.
     #[error(
         "use the state that `{path}` describes: its keys are spread over {stored} partitions, but the manifest says `partitions = {declared}`; \

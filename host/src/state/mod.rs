@@ -14,10 +14,12 @@
 //! | `committed` | the last committed epoch |
 //! | `decided` | only on the leader of several hosts: the commit record, see `epoch::decided` |
 //! | `log/` | one entry an epoch |
+//! | `components/` | components that run by a reload, by digest: see [`components`] |
 //! | `state.redb` | the state as of an epoch at or before the committed one |
 //!
 //! Every file carries the job's id, so that files which strayed from another directory are noticed.
 
+pub mod components;
 mod delta;
 mod epochs;
 mod error;

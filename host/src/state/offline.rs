@@ -206,6 +206,19 @@ impl Reader {
     }
 }
 
+/// The last committed entry of the state directory `dir`, without what several hosts have still to decide on; `None` where nothing was committed yet.
+///
+/// Only the log is looked at, and nothing is locked: whoever relies on it opens the directory next, and compares.
+///
+/// # Errors
+/// When the log is damaged.
+pub fn last_entry(dir: &Path) -> Result<Option<Entry>, StateError> {
+    let (paths, disk): (_, &dyn Disk) = (Paths::new(dir), &RealDisk);
+    let Some(identity) = identity::load(disk, &paths)? else { return Ok(None) };
+    let survey = Survey::new(disk, &paths.directory, identity.job)?;
+    Ok(survey.last().cloned())
+}
+
 fn overlay(unfed: Vec<Unfed>) -> Overlay {
     let mut overlay = Overlay::new();
     for delta in unfed.into_iter().flat_map(|unfed| unfed.deltas) {

@@ -103,7 +103,7 @@ impl<F: Callable> Task<F> {
     fn note_updates(&self, table: usize, updates: &Updates, updated: &[Updated]) -> Result<(), TaskError> {
         let OperatorSetup { meters, function, refusals, .. } = &*self.operator;
         meters.updates.add(updated.len() as u64);
-        refuse_unfit(refusals, &function.description().tables[table].0, updates, updated)
+        refuse_unfit(refusals, &function.current().description().tables[table].0, updates, updated)
     }
 
     pub(super) fn storage(&self, error: &dyn Display) -> TaskError {

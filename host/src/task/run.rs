@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::RwLock;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::flow::{Flow, Way};
@@ -29,12 +30,33 @@ const CALL_BYTES_MAX: usize = 4 << 20;
 /// Batches are merged up to about this many bytes: more would not stay in a core's cache.
 const MERGED_BYTES_MAX: usize = 128 << 10;
 
+/// The function that an operator runs. It may be replaced while nothing of the job is in flight: the next call of each of the operator's tasks is of the new one.
+#[derive(Debug)]
+pub struct Slot<F>(RwLock<Arc<F>>);
+
+impl<F> Slot<F> {
+    /// A slot with a function.
+    pub fn new(function: Arc<F>) -> Self {
+        Self(RwLock::new(function))
+    }
+
+    /// The function that runs.
+    pub fn current(&self) -> Arc<F> {
+        Arc::clone(&self.0.read())
+    }
+
+    /// Puts another function in the place of the one that runs.
+    pub fn replace(&self, function: Arc<F>) {
+        *self.0.write() = function;
+    }
+}
+
 /// What all tasks of an operator share.
 pub struct OperatorSetup<F> {
     /// The operator's name.
     pub name: String,
     /// Its function.
-    pub function: Arc<F>,
+    pub function: Arc<Slot<F>>,
     /// Handed to `init`.
     pub config: String,
     /// What an instance may use.
@@ -78,7 +100,8 @@ pub struct Task<F: Callable = Function> {
     hurry: bool,
     /// A message taken from the mailbox that the batch under way had no room for.
     held: Option<Message>,
-    instance: Option<F::Instance>,
+    /// With the function that it is of.
+    instance: Option<(Arc<F>, F::Instance)>,
 }
 
 impl<F: Callable> Task<F> {
@@ -122,8 +145,9 @@ impl<F: Callable> Task<F> {
     /// # Errors
     /// When it cannot be made.
     pub async fn start(&mut self) -> Result<(), TaskError> {
-        let instance = self.new_instance().await?;
-        self.instance = Some(instance);
+        let function = self.operator.function.current();
+        let instance = self.new_instance(&function).await?;
+        self.instance = Some((function, instance));
         Ok(())
     }
 
@@ -365,15 +389,16 @@ impl<F: Callable> Task<F> {
         records: Records,
         log: &mut BatchLog,
     ) -> Result<(Batch, Result<Effects, Failure>), TaskError> {
+        let function = self.operator.function.current();
         let mut instance = match self.instance.take() {
-            Some(instance) => instance,
-            None => self.new_instance().await?,
+            Some((of, instance)) if Arc::ptr_eq(&of, &function) => instance,
+            _ => self.new_instance(&function).await?,
         };
         let (batch, result) = instance.process(batch, records, log).await;
         self.operator.meters.calls.add(u64::from(result.is_ok()));
         match &result {
             Ok(effects) if effects.dropped_any => {}
-            Ok(_) => self.instance = Some(instance),
+            Ok(_) => self.instance = Some((function, instance)),
             Err(failure) if failure.kind == FailureKind::NotYet => {}
             Err(_) => _ = self.operator.meters.failures.add(1),
         }
@@ -385,8 +410,8 @@ impl<F: Callable> Task<F> {
         self.instance = None;
     }
 
-    async fn new_instance(&self) -> Result<F::Instance, TaskError> {
-        let OperatorSetup { name, function, limits, config, others, .. } = &*self.operator;
+    async fn new_instance(&self, function: &F) -> Result<F::Instance, TaskError> {
+        let OperatorSetup { name, limits, config, others, .. } = &*self.operator;
         let (own, others_arc) = (OwnTables(Arc::clone(&self.tables)), Arc::clone(others));
         let (state, other_tables): (Arc<dyn StateReader>, Arc<dyn OtherTables>) = match &self.recorder {
             None => (Arc::new(own), others_arc),

@@ -175,7 +175,7 @@ impl<F: Callable> Task<F> {
 
     /// Whether the function keeps records apart: else each has a call of its own.
     fn keeps_apart(&self) -> bool {
-        self.operator.function.description().apart
+        self.operator.function.current().description().apart
     }
 
     fn records_of(&self, count: usize) -> Records {
@@ -184,7 +184,7 @@ impl<F: Callable> Task<F> {
 
     /// Looks the records' own keys up together: what the calls will ask for one by one is at hand then, from memory that is far away or from redb.
     fn warm_up(&self, batch: &Batch) -> Result<(), TaskError> {
-        let tables = 0..self.operator.function.description().tables.len();
+        let tables = 0..self.operator.function.current().description().tables.len();
         tables.into_iter().try_for_each(|table| {
             self.tables.with_values(table, &batch.keys, &mut |_, _| {}).map_err(|error| self.storage(&error))
         })

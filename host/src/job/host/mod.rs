@@ -130,8 +130,8 @@ pub(super) async fn run(
     options: JobOptions,
     reached: &mut Reached,
 ) -> Result<Ended, JobError> {
-    let JobOptions { started, meters, stop, serve, .. } = options;
-    let parts = Parts::new(loaded, graph, started, meters).await?;
+    let JobOptions { started, meters, stop, serve, reloads, .. } = options;
+    let parts = Parts::new(loaded, graph, started, meters, None).await?;
     let settings = link_settings(&parts, host)?;
     let own = settings.own;
     let listener = link::Running::bind(&settings.hosts[own.index()].address).map_err(JobError::Link)?;
@@ -182,7 +182,7 @@ pub(super) async fn run(
         reached,
     };
     process.serve_status()?;
-    let result = process.run().await;
+    let result = reloads.refuse_while(process.run()).await;
     link.stop(FAREWELL);
     result
 }

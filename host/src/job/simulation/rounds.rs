@@ -13,7 +13,7 @@ use crate::dice::Dice;
 use crate::disk::crash::CrashDisk;
 use crate::graph::Plan;
 use crate::job::clock::EventClock;
-use crate::job::wire::{Neighbours, Wiring};
+use crate::job::wire::{Neighbours, Wiring, slots};
 use crate::job::{Meters, declared};
 use crate::lookup::{Consistency, Owner};
 use crate::manifest::load_text;
@@ -100,7 +100,7 @@ fn rounds(function: Native, records: &[Record]) -> (Came, u64) {
         clock.shared(),
         Arc::clone(&meters),
     );
-    let (tasks, directory) = wiring.tasks(&functions, &opened.store).unwrap();
+    let (tasks, directory) = wiring.tasks(&slots(functions), &opened.store).unwrap();
     let operator = directory.operator(directory.find("work.held").unwrap());
 
     let mut batches: Vec<Vec<Batch>> = vec![Vec::new(); TASKS];

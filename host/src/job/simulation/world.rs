@@ -29,7 +29,7 @@ use crate::job::commit::{Order, Report, commit};
 use crate::job::coordinate::{CARRIED_BYTES_MAX, Coordinator, Events, SealRule};
 use crate::job::read::{SourceSetup, SplitPosition, Splits};
 use crate::job::stop::Stop;
-use crate::job::wire::{Neighbours, Wiring};
+use crate::job::wire::{Neighbours, Wiring, slots};
 use crate::job::write::SinkSetup;
 use crate::job::{Ended, JobError, Meters, declared};
 use crate::lookup::{Consistency, Directory};
@@ -286,7 +286,7 @@ impl World<'_> {
             let setup = SinkSetup { name: mailbox.name, records_out: mailbox.records_out, flow: Arc::clone(&flow) };
             outputs.push((setup, writer, mailbox.receiver));
         }
-        let (tasks, directory) = wiring.tasks(&functions, &opened.store)?;
+        let (tasks, directory) = wiring.tasks(&slots(functions), &opened.store)?;
         let carried = last.map_or(&[][..], |entry| &entry.carried);
         wiring.post_carried(carried)?;
         let running = tasks.into_iter().flatten().map(|mut task| {
@@ -324,6 +324,9 @@ impl World<'_> {
             to_commit,
             meters,
             totals_before: BTreeMap::new(),
+            components: BTreeMap::new(),
+            swaps: Vec::new(),
+            swapped: Vec::new(),
             pending: 0,
             moved_at_seal: 0,
             has_open_output: false,
@@ -331,7 +334,8 @@ impl World<'_> {
             has_unnoted_output: last.is_some_and(Entry::has_unpublished),
         };
         drop(wiring);
-        let mut events = Events { failures, commits, input_ended, stop };
+        let (_swap, swaps) = unbounded_channel();
+        let mut events = Events { failures, commits, input_ended, swaps, stop };
         let mut actors = Actors {
             dice: self.dice.split(),
             running,

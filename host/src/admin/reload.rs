@@ -1,0 +1,59 @@
+//! Takes a new version of an operator's function: `POST /operators/OPERATOR/reload` with the component as its body.
+//!
+//! Who may read the job may do this, too: whoever knows its token, or, where it has none, is on this machine. A web page in a browser on this machine is kept out by the content
+//! type `application/wasm`, for which a browser asks the job first, and gets no; and by the `origin` that browsers send.
+
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{DefaultBodyLimit, Path, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::Response;
+use axum::routing::{MethodRouter, post};
+
+use super::routes::{Refused, Service, answer};
+use crate::job::ReloadError;
+
+/// The largest component.
+const COMPONENT_BYTES_MAX: usize = 256 << 20;
+/// What the body is.
+pub(super) const CONTENT_TYPE: &str = "application/wasm";
+
+pub(super) fn route() -> MethodRouter<Arc<Service>> {
+    post(reload).layer(DefaultBodyLimit::max(COMPONENT_BYTES_MAX))
+}
+
+/// Whether a request with this path may be something else than a question.
+pub(super) fn is_path(path: &str) -> bool {
+    path.starts_with("/operators/") && path.ends_with("/reload")
+}
+
+async fn reload(
+    State(service): State<Arc<Service>>,
+    Path(operator): Path<String>,
+    headers: HeaderMap,
+    component: Result<Bytes, BytesRejection>,
+) -> Result<Response, Refused> {
+    let is_wasm = headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind == CONTENT_TYPE);
+    if !is_wasm || headers.contains_key(header::ORIGIN) {
+        let why =
+            format!("the body must be a component, with `content-type: {CONTENT_TYPE}`, and not come from a web page");
+        return Err(Refused::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "bad-request", why));
+    }
+    let component = component.map_err(|rejection| Refused::bad(rejection.body_text()))?;
+    let reloaded = service.facts.reloads.reload(operator.clone(), component.into()).await;
+    let reloaded = reloaded.map_err(|error| refused(&operator, &error))?;
+    Ok(answer(StatusCode::OK, serde_json::json!(reloaded).to_string()))
+}
+
+fn refused(operator: &str, error: &ReloadError) -> Refused {
+    let (status, code) = match error {
+        ReloadError::UnknownOperator { .. } => (StatusCode::NOT_FOUND, "unknown-operator"),
+        ReloadError::Plugin(_) | ReloadError::Misfit(_) => (StatusCode::UNPROCESSABLE_ENTITY, "refused"),
+        ReloadError::SeveralHosts => (StatusCode::CONFLICT, "several-hosts"),
+        ReloadError::State(_) => (StatusCode::INTERNAL_SERVER_ERROR, "failed"),
+        ReloadError::Ended => (StatusCode::SERVICE_UNAVAILABLE, "failed"),
+    };
+    Refused::new(status, code, format!("failed to reload `{operator}`: {error}"))
+}

@@ -1,0 +1,301 @@
+//! Reloading: a new version of an operator's component, made ready beside the running job.
+//!
+//! A thread of its own loads and checks what is asked for, keeps its bytes with the state, and hands it to the coordinator, which puts it in place at a seal. Whatever is refused
+//! has changed nothing. What may change while a job runs is the code: the job's plan (tables, what is looked up, where records go) stays as it is, and a component that needs another one takes a
+//! new start.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::JobError;
+use super::assemble::declared;
+use super::coordinate::Swap;
+use super::wire::limits_of;
+use crate::disk::RealDisk;
+use crate::epoch::Epoch;
+use crate::epoch::entry::RunningComponent;
+use crate::graph::{Declared, Graph, Plan};
+use crate::manifest::{Loaded, listed};
+use crate::plugin::PluginError;
+use crate::plugin::callable::{Callable, Surroundings};
+use crate::plugin::engine::{Engine, Function};
+use crate::plugin::instance::Nothing;
+use crate::state::StateError;
+use crate::state::components::Components;
+use crate::task::run::Slot;
+
+/// Reloads that wait for the one under way; more wait before they are sent.
+const WAITING_MAX: usize = 1;
+
+/// Why a component is not reloaded. Completes "failed to reload `operator`: …". Nothing has changed.
+#[derive(Debug, thiserror::Error)]
+pub enum ReloadError {
+    /// The job has no such operator.
+    #[error("the job has no such operator; it has {known}")]
+    UnknownOperator {
+        /// Those it has.
+        known: String,
+    },
+    /// It is no component, for another world, or refuses the operator's config.
+    #[error("{0}")]
+    Plugin(#[from] PluginError),
+    /// It does not fit into the running job.
+    #[error("{0}; stop the job, name the new component in the manifest, and start it again")]
+    Misfit(String),
+    /// It cannot be kept.
+    #[error("{0}")]
+    State(#[from] StateError),
+    /// The job runs on several hosts.
+    #[error(
+        "a job of several hosts takes new components only when it is started: stop it, put the component in place on every host, and start it again"
+    )]
+    SeveralHosts,
+    /// The job has ended.
+    #[error("the job has ended before")]
+    Ended,
+}
+
+/// What a reload came to.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Reloaded {
+    /// The operator.
+    pub operator: String,
+    /// The epoch at whose seal the new version took the place of the old one: records up to it were worked on by the old, all later ones by the new.
+    pub epoch: Epoch,
+    /// What ran before.
+    pub from: RunningComponent,
+    /// What runs now.
+    pub to: RunningComponent,
+}
+
+struct Request {
+    operator: String,
+    component: Vec<u8>,
+    reply: oneshot::Sender<Result<Reloaded, ReloadError>>,
+}
+
+/// Where a running job is asked for reloads.
+#[derive(Debug, Clone)]
+pub struct Reloads(mpsc::Sender<Request>);
+
+/// What was asked for; handed to the job at its start.
+pub struct ReloadRequests(mpsc::Receiver<Request>);
+
+impl Reloads {
+    /// Both ends.
+    pub fn new() -> (Self, ReloadRequests) {
+        let (sender, receiver) = mpsc::channel(WAITING_MAX);
+        (Self(sender), ReloadRequests(receiver))
+    }
+
+    /// Has `operator` run `component`, the content of a component's file, from the next seal on. Returns once the epoch of that seal is committed.
+    ///
+    /// # Errors
+    /// When it is refused; then nothing has changed.
+    pub async fn reload(&self, operator: String, component: Vec<u8>) -> Result<Reloaded, ReloadError> {
+        let (reply, answer) = oneshot::channel();
+        self.0.send(Request { operator, component, reply }).await.map_err(|_| ReloadError::Ended)?;
+        answer.await.unwrap_or(Err(ReloadError::Ended))
+    }
+}
+
+impl ReloadRequests {
+    /// Refuses everything, for as long as `run` takes: of a job of several hosts.
+    pub(super) async fn refuse_while<T>(mut self, run: impl Future<Output = T>) -> T {
+        let refuse = async {
+            while let Some(request) = self.0.recv().await {
+                // Whoever asked may have gone.
+                let _ = request.reply.send(Err(ReloadError::SeveralHosts));
+            }
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            result = run => result,
+            () = refuse => unreachable!("it waits for ever"),
+        }
+    }
+}
+
+/// What of a running job a reload depends on.
+pub(super) struct Reloader {
+    pub(super) engine: Arc<Engine>,
+    pub(super) loaded: Loaded,
+    pub(super) graph: Graph,
+    pub(super) plan: Plan,
+    /// What runs where.
+    pub(super) slots: BTreeMap<String, Arc<Slot<Function>>>,
+    pub(super) running: BTreeMap<String, RunningComponent>,
+    pub(super) kept: Components,
+    /// Takes what is ready.
+    pub(super) swaps: mpsc::UnboundedSender<Swap>,
+}
+
+impl Reloader {
+    /// Starts the thread. It ends with the job, or when nobody can ask any more.
+    pub(super) fn start(self, requests: ReloadRequests) -> Result<(), JobError> {
+        let lost = |error| JobError::Lost(format!("thread `reload` ({error})"));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(lost)?;
+        let work = move || runtime.block_on(self.work(requests));
+        std::thread::Builder::new().name("reload".to_owned()).spawn(work).map(drop).map_err(lost)
+    }
+
+    async fn work(mut self, ReloadRequests(mut requests): ReloadRequests) {
+        loop {
+            let request = tokio::select! {
+                request = requests.recv() => request,
+                () = self.swaps.closed() => None,
+            };
+            let Some(Request { operator, component, reply }) = request else { return };
+            let result = self.reload(&operator, &component).await;
+            if let Err(error) = &result {
+                tracing::warn!(operator, "not reloaded: {error}");
+            }
+            // Whoever asked may have gone.
+            let _ = reply.send(result);
+        }
+    }
+
+    async fn reload(&mut self, operator: &str, component: &[u8]) -> Result<Reloaded, ReloadError> {
+        let unknown = || ReloadError::UnknownOperator { known: listed(self.slots.keys().map(String::as_str)) };
+        let slot = Arc::clone(self.slots.get(operator).ok_or_else(unknown)?);
+        let function = self.engine.load_bytes(Path::new("the new component"), component).await?;
+        let function = Arc::new(function.arranged(slot.current().description()));
+        self.check(operator, &function)?;
+        self.check_config(operator, &function).await?;
+        let from = self.running[operator].clone();
+        let to = RunningComponent { file_sha256: from.file_sha256.clone(), ..running(&function) };
+        if to.sha256 != to.file_sha256 {
+            self.kept.keep(&RealDisk, component)?;
+        }
+        let (done, is_done) = oneshot::channel();
+        let replace = Box::new(move || slot.replace(function));
+        let swap = Swap { operator: operator.to_owned(), component: to.clone(), replace, done };
+        let epoch = match self.swaps.send(swap) {
+            Ok(()) => is_done.await.map_err(|_| ReloadError::Ended)?,
+            Err(_) => return Err(ReloadError::Ended),
+        };
+        self.running.insert(operator.to_owned(), to.clone());
+        // No start begins from an older epoch any more.
+        if let Err(error) = self.kept.retain(&RealDisk, &needed(&self.running)) {
+            tracing::warn!(%error, "removing components that no longer run failed");
+        }
+        Ok(Reloaded { operator: operator.to_owned(), epoch, from, to })
+    }
+
+    /// Whether the job can go on with `function` as it is planned.
+    fn check(&self, operator: &str, function: &Function) -> Result<(), ReloadError> {
+        let of = |slot: &Slot<Function>| declared(&*slot.current());
+        let mut all: BTreeMap<String, Declared> =
+            self.slots.iter().map(|(name, slot)| (name.clone(), of(slot))).collect();
+        let (was, now) = (all[operator].clone(), declared(function));
+        compare(&was, &now).map_err(ReloadError::Misfit)?;
+        all.insert(operator.to_owned(), now);
+        match Plan::new(&self.graph, self.plan.workers, &all) {
+            Ok((plan, _)) if plan == self.plan => Ok(()),
+            Ok(_) => Err(ReloadError::Misfit("the job would be planned in another way".to_owned())),
+            Err(findings) => Err(ReloadError::Misfit(self.loaded.document.refusal(findings).to_string())),
+        }
+    }
+
+    /// Whether it takes the operator's config, within its limits.
+    async fn check_config(&self, operator: &str, function: &Function) -> Result<(), ReloadError> {
+        let manifest = &self.loaded.manifest.operators[operator];
+        let surroundings = Surroundings {
+            operator,
+            limits: limits_of(manifest),
+            state: Arc::new(Nothing),
+            others: Arc::new(Nothing),
+            uses: Arc::default(),
+            config: &manifest.config_json().to_string(),
+        };
+        function.instance(surroundings).await?;
+        Ok(())
+    }
+}
+
+/// What runs when `function` does, as the manifest names it.
+pub(super) fn running(function: &Function) -> RunningComponent {
+    RunningComponent {
+        sha256: function.sha256(),
+        file_sha256: function.sha256(),
+        name: function.description.name.clone(),
+        version: function.description.version.clone(),
+    }
+}
+
+/// The digests of the components that have to be kept: those that run though the manifest names others.
+pub(super) fn needed(running: &BTreeMap<String, RunningComponent>) -> BTreeSet<String> {
+    let reloaded = running.values().filter(|component| component.sha256 != component.file_sha256);
+    reloaded.map(|component| component.sha256.clone()).collect()
+}
+
+/// Whether what a component declares `now` fits where it declared what it `was`.
+fn compare(was: &Declared, now: &Declared) -> Result<(), String> {
+    let names =
+        |declared: &Declared| -> BTreeSet<String> { declared.tables.iter().map(|(name, _)| name.clone()).collect() };
+    let as_set = |names: &[String]| names.iter().cloned().collect::<BTreeSet<_>>();
+    let differ = |what: &str, was: &BTreeSet<String>, now: &BTreeSet<String>| match was == now {
+        true => Ok(()),
+        false => {
+            let [was, now] = [was, now].map(|names| match names.is_empty() {
+                true => "none".to_owned(),
+                false => listed(names.iter().map(String::as_str)),
+            });
+            Err(format!("its {what} are {now}, those of the version that runs {was}"))
+        }
+    };
+    differ("tables", &names(was), &names(now))?;
+    for (table, stored) in &was.tables {
+        match now.tables.iter().find(|(name, _)| name == table) {
+            Some((_, version)) if version != stored => {
+                return Err(format!(
+                    "its table `{table}` has schema version {version}, that of the version that runs {stored}"
+                ));
+            }
+            _ => {}
+        }
+    }
+    differ("open tables", &as_set(&was.open), &as_set(&now.open))?;
+    differ("ordered tables", &as_set(&was.ordered), &as_set(&now.ordered))?;
+    let spans =
+        |declared: &Declared| declared.versioned.iter().map(|(name, span)| format!("{name} ({span} ms)")).collect();
+    differ("versioned tables", &spans(was), &spans(now))?;
+    differ("uses", &as_set(&was.uses), &as_set(&now.uses))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with_table(name: &str, version: u32) -> Declared {
+        Declared { tables: vec![(name.to_owned(), version)], ..Declared::default() }
+    }
+
+    #[test]
+    fn what_would_change_the_plan_is_refused_by_name() {
+        let was = with_table("sums", 1);
+        assert_eq!(compare(&was, &was), Ok(()));
+        let refused = |now: &Declared| compare(&was, now).unwrap_err();
+        assert_eq!(refused(&with_table("totals", 1)), "its tables are `totals`, those of the version that runs `sums`");
+        assert!(refused(&with_table("sums", 2)).contains("`sums` has schema version 2"));
+        let used = Declared { uses: vec!["rates".to_owned()], ..was.clone() };
+        assert_eq!(refused(&used), "its uses are `rates`, those of the version that runs none");
+        let opened = Declared { open: vec!["sums".to_owned()], ..was.clone() };
+        assert_eq!(refused(&opened), "its open tables are `sums`, those of the version that runs none");
+    }
+
+    #[test]
+    fn components_are_kept_where_the_manifest_names_others() {
+        let component = |sha256: &str| RunningComponent {
+            sha256: sha256.to_owned(),
+            file_sha256: "a".to_owned(),
+            name: "f".to_owned(),
+            version: "1".to_owned(),
+        };
+        let running = [("x", "a"), ("y", "b")].map(|(name, sha256)| (name.to_owned(), component(sha256)));
+        assert_eq!(needed(&running.into()), BTreeSet::from(["b".to_owned()]));
+    }
+}
