@@ -4,7 +4,7 @@
 #![allow(missing_docs, clippy::too_many_arguments)]
 
 wit_bindgen::generate!({
-    world: "operator",
+    world: "migrating-operator",
     path: "wit",
     pub_export_macro: true,
     export_macro_name: "export_operator",

@@ -144,8 +144,17 @@ impl<F: Function> Instance<F> {
         description.ordered_tables().iter().for_each(|table| declare::ordered_table(table));
         description.versioned_tables().iter().for_each(|(table, span_ms)| declare::versioned_table(table, *span_ms));
         description.used().iter().for_each(|table| declare::uses_table(table));
+        description.migrations().sources().for_each(|(table, version)| declare::migrates_from(table, version));
         declare::apart();
         description.into_descriptor()
+    }
+
+    /// The export `migrate`.
+    ///
+    /// # Errors
+    /// When a value does not migrate.
+    pub fn migrate(table: &str, from: u32, keys: &Column, values: &Column) -> Result<Column, String> {
+        F::describe().migrations().migrate(table, from, keys, values)
     }
 
     /// The export `init`.

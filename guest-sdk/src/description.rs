@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::bindings::wasmill::operator::description::{Descriptor, Table as TableDescriptor};
 use crate::codec::Codec;
+use crate::migration::Migrations;
 use crate::table::{AnyCache, Table, new_cache};
 use crate::used::UsedTable;
 
@@ -34,6 +35,7 @@ pub struct Description {
     versioned: Vec<(&'static str, u64)>,
     uses: Vec<&'static str>,
     ports: Vec<Port>,
+    migrations: Migrations,
 }
 
 #[derive(Debug)]
@@ -48,11 +50,13 @@ impl Description {
     pub fn new(name: &'static str, version: &'static str) -> Self {
         let (tables, ports) = (Vec::new(), Vec::new());
         let (open, ordered, versioned, uses) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { name, version, tables, open, ordered, versioned, uses, ports }
+        let migrations = Migrations::default();
+        Self { name, version, tables, open, ordered, versioned, uses, ports, migrations }
     }
 
     /// Declares a table; only declared tables can be used.
     pub fn table<C: Codec>(mut self, table: &Table<C>) -> Self {
+        self.migrations.declare(table.name, table.schema_version);
         self.tables.push(DeclaredTable {
             name: table.name,
             schema_version: table.schema_version,
@@ -82,6 +86,30 @@ impl Description {
         self
     }
 
+    /// Says how values of one schema version of a table become those of another: `from` and `to` are the same table at two versions. Steps are put together, so that values of version 1 are
+    /// read by a function whose table has version 3 where there are steps from 1 to 2 and from 2 to 3. A step down lets an older version of the function read what a newer one
+    /// has left.
+    ///
+    /// `step` is called in an instance of its own, whenever a value of another version is met, and must always give the same.
+    ///
+    /// ```
+    /// use wasmill_sdk::{Description, Fixed, Json, Table};
+    ///
+    /// const COUNTS_1: Table<Fixed<u64>> = Table::new("counts");
+    /// const COUNTS: Table<Json<Vec<u64>>> = Table::new("counts").schema_version(2);
+    ///
+    /// let description = Description::new("count", "2.0.0").table(&COUNTS).migrates(&COUNTS_1, &COUNTS, |count| vec![count]);
+    /// ```
+    pub fn migrates<A: Codec, B: Codec>(
+        mut self,
+        from: &Table<A>,
+        to: &Table<B>,
+        step: fn(A::Value) -> B::Value,
+    ) -> Self {
+        self.migrations.add(from, to, step);
+        self
+    }
+
     /// Declares a table that is used beside the function's own. Which one it is stands in the manifest.
     pub fn uses<C: Codec>(mut self, table: &UsedTable<C>) -> Self {
         self.uses.push(table.name);
@@ -92,6 +120,10 @@ impl Description {
     pub fn port(mut self, port: &Port) -> Self {
         self.ports.push(*port);
         self
+    }
+
+    pub(crate) fn migrations(&self) -> &Migrations {
+        &self.migrations
     }
 
     pub(crate) fn caches(&self) -> Vec<(&'static str, Box<dyn AnyCache>)> {

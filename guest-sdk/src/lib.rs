@@ -93,6 +93,7 @@ mod config;
 mod description;
 mod error;
 mod keys;
+mod migration;
 mod scan;
 
 mod record;
@@ -162,7 +163,10 @@ macro_rules! export {
     ($function:ty) => {
         #[cfg(target_arch = "wasm32")]
         const _: () = {
-            use $crate::bindings::wasmill::operator::{description::Descriptor, types::Batch};
+            use $crate::bindings::wasmill::operator::{
+                description::Descriptor,
+                types::{Batch, Column},
+            };
             use $crate::component::Instance;
 
             ::std::thread_local! {
@@ -182,6 +186,17 @@ macro_rules! export {
 
                 fn process(input: Batch) -> ::std::result::Result<(), ::std::string::String> {
                     INSTANCE.with(|instance| instance.process(input))
+                }
+            }
+
+            impl $crate::bindings::exports::wasmill::operator::migration::Guest for Component {
+                fn migrate(
+                    table: ::std::string::String,
+                    from: u32,
+                    keys: Column,
+                    values: Column,
+                ) -> ::std::result::Result<Column, ::std::string::String> {
+                    Instance::<$function>::migrate(&table, from, &keys, &values)
                 }
             }
 

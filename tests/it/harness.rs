@@ -182,11 +182,16 @@ impl Job {
         Running::start(command, self.time_limit, Some(self.path(SUMMARY)))
     }
 
-    /// Runs another subcommand in the job's folder.
-    pub fn command<T: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = T>) -> Ended {
+    /// Starts another subcommand in the job's folder.
+    pub fn start_command<T: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = T>) -> Running {
         let mut command = wasmill(self.dir.path());
         command.args(arguments);
-        Running::start(command, self.time_limit, None).wait()
+        Running::start(command, self.time_limit, None)
+    }
+
+    /// Runs another subcommand in the job's folder.
+    pub fn command<T: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = T>) -> Ended {
+        self.start_command(arguments).wait()
     }
 
     /// The newest epoch with an entry in the job's log; 0 when there is none.

@@ -12,15 +12,23 @@ use crate::asking::{Http, announced, serving};
 use crate::harness::{Dice, Ended, Job, Running, guest, seed, soak_times};
 
 const MARK: &[u8] = b"RELEASE=";
+const SCHEMA: &[u8] = b"SCHEMA=";
 const KEYS: u64 = 200;
 const CONTENT_TYPE: &str = "content-type: application/wasm\r\n";
 
 /// The component `tallies` as release number `release`.
 fn component(release: u64) -> Vec<u8> {
+    component_of(release, "1+")
+}
+
+/// The same with a schema version, and the ways to it.
+fn component_of(release: u64, schema: &str) -> Vec<u8> {
     let mut bytes = std::fs::read(guest("tallies")).unwrap();
-    let found: Vec<usize> = (0..bytes.len() - MARK.len()).filter(|&at| bytes[at..].starts_with(MARK)).collect();
-    assert_eq!(found.len(), 1, "the component has one place for its release");
-    bytes[found[0] + MARK.len()..][..8].copy_from_slice(format!("{release:08}").as_bytes());
+    for (mark, text) in [(MARK, format!("{release:08}")), (SCHEMA, schema.to_owned())] {
+        let found: Vec<usize> = (0..bytes.len() - mark.len()).filter(|&at| bytes[at..].starts_with(mark)).collect();
+        assert_eq!(found.len(), 1, "the component has one place for it");
+        bytes[found[0] + mark.len()..][..text.len()].copy_from_slice(text.as_bytes());
+    }
     bytes
 }
 
@@ -56,7 +64,11 @@ fn job(config: &str) -> Job {
 }
 
 fn reload(job: &Job, release: u64) -> Ended {
-    job.write("new.wasm", component(release));
+    reload_as(job, release, "1+")
+}
+
+fn reload_as(job: &Job, release: u64, schema: &str) -> Ended {
+    job.write("new.wasm", component_of(release, schema));
     job.command(["reload", "job.toml", "work", "new.wasm", "--json"])
 }
 
@@ -185,6 +197,62 @@ fn a_kept_component_that_is_damaged_or_gone_is_named() {
 }
 
 #[test]
+fn state_follows_through_a_chain_of_versions_and_back_where_there_is_a_way() {
+    let job = job("");
+    let mut running = job.start();
+    let http = serving(&job, &mut running).http;
+    let get = |key: &str| Http::connect(http).get(&format!("/tables/work/{key}")).ok()["value"].take();
+    let fixed = |numbers: &[u64]| serde_json::json!({ "hex": numbers.iter().map(|n| format!("{:016x}", n.swap_bytes())).collect::<String>() });
+    visits(&job, [1, 1, 2, 3]);
+    wait_for("the first records", || job.output_lines("out").len() == 4);
+    reload_as(&job, 2, "2!").failed(
+        2,
+        &[
+            "`work/tallies`",
+            "values of schema version 1, from which the component, whose table has version 2, cannot migrate",
+        ],
+    );
+    assert_eq!(get("k1"), fixed(&[2]));
+    reload_as(&job, 2, "2+").succeeded();
+    // Nothing has been written since; readers see the new version, of the present and of retained epochs.
+    assert_eq!((get("k1"), get("k2")), (serde_json::json!([2]), serde_json::json!([1])));
+    visits(&job, [1]);
+    wait_for("a record of the second version", || job.output_lines("out").len() == 5);
+    running.kill();
+
+    let mut running = job.start();
+    serving(&job, &mut running);
+    reload_as(&job, 3, "3+").succeeded();
+    visits(&job, [2]);
+    wait_for("a record of the third version", || job.output_lines("out").len() == 6);
+    let listed = job.state("work");
+    assert_eq!((&listed["k1"], &listed["k2"], &listed["k3"]), (&fixed(&[3, 3]), &fixed(&[2, 3]), &fixed(&[1, 3])));
+    reload(&job, 4)
+        .failed(2, &["`work/tallies`", "from which the component, whose table has version 1, cannot migrate"]);
+    running.kill();
+    // Stopped, each value is shown as it was written, with the version that wrote it.
+    let scanned = job.command(["state", "scan", "job.toml", "work", "--json", "--schema-version"]).succeeded();
+    let versions: Vec<u64> = scanned
+        .stdout
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["schema_version"].as_u64().unwrap())
+        .collect();
+    // What nobody has touched since was written anew in the background, or was not yet.
+    assert!(versions[1] == 3 && versions.iter().all(|version| (1..=3).contains(version)), "{versions:?}");
+    job.write("work.wasm", component_of(4, "1+"));
+    job.run().failed(3, &["`work/tallies`", "cannot migrate"]);
+    job.write("work.wasm", component_of(4, "1-"));
+    visits(&job, [1, 2, 3]);
+    finish(&job);
+    let counts: BTreeMap<String, Vec<u64>> =
+        output(&job).into_iter().map(|(key, records)| (key, records.iter().map(|(n, _)| *n).collect())).collect();
+    assert_eq!(
+        counts,
+        [("k1".to_owned(), vec![1, 2, 3, 4]), ("k2".to_owned(), vec![1, 2, 3]), ("k3".to_owned(), vec![1, 2])].into()
+    );
+}
+
+#[test]
 fn reloads_under_load_and_kill_lose_and_double_nothing() {
     const KILLS: u64 = 8;
     let seed = seed();
@@ -215,7 +283,8 @@ fn reloads_under_load_and_kill_lose_and_double_nothing() {
             let life = Instant::now() + Duration::from_millis(dice.roll(1_500));
             while Instant::now() < life {
                 release += 1;
-                let component = component(release);
+                let schema = ["1-", "2-", "3-"][dice.roll(3) as usize];
+                let component = component_of(release, schema);
                 let Some(serving) = announced(&job) else { break };
                 let until = life + Duration::from_millis(dice.roll(100));
                 let (done, is_done) = std::sync::mpsc::channel();
@@ -231,6 +300,7 @@ fn reloads_under_load_and_kill_lose_and_double_nothing() {
         drop(end);
         load.join().unwrap()
     });
+    job.write("work.wasm", component_of(release + 1, "1-"));
     finish(&job);
     let output = output(&job);
     println!("{release} reloads were tried, {} records", expected.values().sum::<u64>());
@@ -246,6 +316,56 @@ fn reloads_under_load_and_kill_lose_and_double_nothing() {
         let hex = format!("{:016x}", count.swap_bytes());
         assert_eq!(state[key], serde_json::json!({ "hex": hex }), "the state of {key}");
     }
+}
+
+#[test]
+fn where_the_manifest_says_watch_a_component_is_reloaded_when_its_file_changes() {
+    let job = job("refused_from = 5").arguments(["--set", "job.reload='watch'"]);
+    let mut running = job.start();
+    assert_eq!(status(&job, &mut running)["version"], "1.0.0");
+    let mut runs = |version: &str| wait_for(version, || status(&job, &mut running)["version"] == version);
+    job.write("work.wasm", component(2));
+    runs("1.0.2");
+    // What is refused is left; the next one is taken.
+    job.write("work.wasm", component(6));
+    job.write("work.wasm", &component(6)[..1000]);
+    job.write("work.wasm", component(4));
+    runs("1.0.4");
+    let ended = running.kill();
+    assert!(!ended.stderr.contains("1.0.6"), "{}", ended.stderr);
+    let mut running = job.start();
+    assert_eq!(status(&job, &mut running)["version"], "1.0.4");
+    running.kill();
+    assert!(!job.path("state/components").exists(), "the manifest's own file is not kept");
+}
+
+#[test]
+fn dev_builds_runs_and_reloads_and_a_build_that_fails_leaves_the_old_version() {
+    let job = job("");
+    let manifest = std::fs::read_to_string(job.path("job.toml")).unwrap();
+    let build = "component = \"work.wasm\"\nbuild = \"sh build.sh\"";
+    job.write("job.toml", manifest.replace("component = \"work.wasm\"", build));
+    std::fs::remove_file(job.path("work.wasm")).unwrap();
+    job.write("source.txt", component(1));
+    job.write("build.sh", "cp source.txt work.wasm");
+    let mut running = job.start_command(["dev", "job.toml"]);
+    let mut runs = |version: &str| wait_for(version, || status(&job, &mut running)["version"] == version);
+    runs("1.0.1");
+    job.write("source.txt", component(2));
+    runs("1.0.2");
+    job.write("build.sh", "touch tried; exit 9");
+    wait_for("the build", || job.path("tried").exists());
+    runs("1.0.2");
+    job.write("source.txt", component(3));
+    job.write("build.sh", "cp source.txt work.wasm");
+    runs("1.0.3");
+    let ended = running.kill();
+    assert!(
+        ended.stderr.contains("`sh build.sh`, which builds work, ended badly (exit status: 9)"),
+        "{}",
+        ended.stderr
+    );
+    assert!(ended.stderr.contains("the version that runs goes on"), "{}", ended.stderr);
 }
 
 /// Ends the load, also when the test fails.

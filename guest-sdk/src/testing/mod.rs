@@ -194,6 +194,24 @@ impl<F: Function> Harness<F> {
         self.host.store(table, key.as_ref(), bytes.as_ref());
     }
 
+    /// Stores a value as another version of the function has, for which `table` stands, and migrates it.
+    ///
+    /// # Panics
+    /// When the function does not migrate it.
+    pub fn store_migrated<C: Codec>(&mut self, table: &Table<C>, key: impl AsRef<[u8]>, value: &C::Value) {
+        let (mut keys, mut values) = (
+            crate::bindings::wasmill::operator::types::Column::empty(),
+            crate::bindings::wasmill::operator::types::Column::empty(),
+        );
+        keys.push(key.as_ref());
+        let encoded = C::encode(value, &mut values.bytes);
+        encoded.unwrap_or_else(|error| panic!("a value of table `{}`: {error}", table.name()));
+        values.end_item();
+        let made = F::describe().migrations().migrate(table.name(), table.schema_version, &keys, &values);
+        let made = made.unwrap_or_else(|error| panic!("{error}"));
+        self.host.store(table.name(), key.as_ref(), made.get(0));
+    }
+
     /// A table that the function uses beside its own, to be filled by the test. Whatever consistency the function asks for, it finds what is there
     /// now; every table can be scanned.
     ///

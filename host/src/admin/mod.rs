@@ -1,7 +1,7 @@
 //! What a running job answers from outside: its tables and its figures, read-only, by HTTP with JSON and by Cap'n Proto; and by HTTP it takes new versions of its functions.
 //!
 //! [`start`] listens and answers on a thread of its own, so that no worker, however busy, silences it; [`Serving`] ends it. Everything is read through the
-//! [`Directory`], which neither holds the job up nor changes it. Writes are refused: they could not be replayed after a crash, so they come in through a source.
+//! [`Directory`], which neither holds the job up nor changes it. Writes of tables are refused: they could not be replayed after a crash, so they come in through a source.
 //!
 //! `http` takes connections, `access` says who may ask, `routes` answers, `reload` takes components, `watch` follows a key, `render` is how keys and values are shown; `announce` is the file that tells where the job
 //! answers, and `client` asks there. The only room that names axum and hyper.

@@ -28,6 +28,12 @@ pub(super) fn run(arguments: &Build) -> Result<(), Failure> {
     check_components(manifest, dir).map_err(Failure::usage)
 }
 
+/// Builds all components of a manifest that lies in `dir`.
+pub(super) fn all(manifest: &Manifest, dir: &Path) -> Result<(), String> {
+    build(manifest, dir).map_err(|error| format!("{error:#}"))?;
+    check_components(manifest, dir)
+}
+
 /// Runs the `build` command of each operator in `dir`.
 fn build(manifest: &Manifest, dir: &Path) -> anyhow::Result<()> {
     let steps = steps(manifest);
@@ -105,8 +111,7 @@ mod tests {
     fn check(dir: &Path, operators: &str) -> Result<(), String> {
         let text = format!("[job]\nname = \"j\"\n[sources]\n[sinks]\n{operators}");
         let manifest = toml::from_str(&text).unwrap();
-        build(&manifest, dir).map_err(|error| format!("{error:#}"))?;
-        check_components(&manifest, dir)
+        all(&manifest, dir)
     }
 
     #[test]

@@ -7,6 +7,7 @@
 mod build;
 mod build_rust;
 mod check;
+mod dev;
 mod inspect;
 mod load;
 mod log;
@@ -18,6 +19,7 @@ mod run;
 mod schema;
 mod state;
 mod stored;
+mod watch;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -52,6 +54,8 @@ enum Command {
     Build(build::Build),
     /// Build a Rust crate to a component.
     BuildRust(build_rust::BuildRust),
+    /// Build the components of a job, run it, and build and reload them whenever their sources change.
+    Dev(dev::DevArgs),
     /// Make a new function in Rust, with a test, a manifest and sample records.
     New(new::New),
     /// Say what a component is: its world, tables, ports, imports, size.
@@ -92,6 +96,7 @@ pub fn main() -> ExitCode {
         Command::Plan(arguments) => declaring().and_then(|declare| plan::run(&arguments, declare)),
         Command::Build(arguments) => build::run(&arguments),
         Command::BuildRust(arguments) => build_rust::run(&arguments),
+        Command::Dev(arguments) => dev::run(&arguments),
         Command::New(arguments) => new::run(&arguments),
         Command::Inspect(arguments) => inspect::run(&arguments),
         Command::Reload(arguments) => reload::run(&arguments),

@@ -10,13 +10,13 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
 use super::check::{EXIT_INVALID_MANIFEST, print_problems};
-use super::load::HostArgs;
+use super::load::{HostArgs, JobArgs};
 use super::log::{self, LogFormat};
 use super::progress::Progress;
-use super::{Failure, print};
+use super::{Failure, print, watch};
 use crate::admin::{self, Facts};
 use crate::job::{self, Ended, JobError, JobOptions, Meters, Outcome, Reloads, Summary};
-use crate::manifest::{Loaded, Manifest, ManifestError, Problem, Severity};
+use crate::manifest::{Loaded, Manifest, ManifestError, Problem, Reload, Severity};
 
 /// Arguments of `wasmill run`.
 #[derive(Debug, Args)]
@@ -44,6 +44,13 @@ pub(super) fn run(arguments: &RunArgs) -> Result<(), Failure> {
     }
 }
 
+/// Runs a job whose components are reloaded whenever their files change, whatever the manifest says.
+pub(super) fn develop(job: &JobArgs) -> Result<(), Failure> {
+    let mut job = job.clone();
+    job.set.push("job.reload='watch'".to_owned());
+    run(&RunArgs { job: HostArgs { job, host: None }, summary: None, log: LogFormat::Text })
+}
+
 fn run_logged(arguments: &RunArgs, bars: &MultiProgress) -> Result<(), Failure> {
     let started = Instant::now();
     let job = arguments.job.load().map_err(|error| told(&error, arguments.log))?;
@@ -58,6 +65,9 @@ fn run_logged(arguments: &RunArgs, bars: &MultiProgress) -> Result<(), Failure> 
             stop_on_signals().map_err(|error| Failure::Because(1, format!("cannot watch for signals: {error}")))?;
         let progress = Progress::start(Arc::clone(&meters), bars);
         let (asking, reloads) = Reloads::new();
+        if job.loaded.manifest.job.reload == Reload::Watch {
+            watch::reload_changed(&job.loaded, asking.clone())?;
+        }
         let serve = serve(&job.loaded, started, Arc::clone(&meters), asking);
         let outcome = job::run(
             &job.loaded,

@@ -42,6 +42,8 @@ enum Query {
         key: String,
         #[command(flatten)]
         moment: MomentArgs,
+        #[command(flatten)]
+        shown: ShownArgs,
         /// Print a JSON object, also with the key.
         #[arg(long)]
         json: bool,
@@ -63,6 +65,8 @@ enum Query {
         /// The most keys.
         #[arg(long, default_value_t = 100)]
         limit: usize,
+        #[command(flatten)]
+        shown: ShownArgs,
         /// Print a JSON object a line.
         #[arg(long)]
         json: bool,
@@ -106,18 +110,29 @@ struct MomentArgs {
     consistency: Consistency,
 }
 
+/// What is shown of a value beside itself.
+#[derive(Debug, Clone, Copy, Args)]
+struct ShownArgs {
+    /// Also say which schema version wrote each value. A running job shows all values as its component has them; so this is of a stopped one.
+    #[arg(long)]
+    schema_version: bool,
+}
+
 pub(super) fn run(arguments: &StateArgs) -> Result<(), Failure> {
     match &arguments.query {
         Query::Tables { job, moment, json } => tables(&State::open(job)?, moment.consistency, *json),
-        Query::Get { job, table, key, moment, json } => get(&State::open(job)?, table, key, moment.consistency, *json),
-        Query::Scan { job, table, moment, prefix, from, limit, json } => {
+        Query::Get { job, table, key, moment, shown, json } => {
+            get(&State::open(job)?, table, key, moment.consistency, *shown, *json)
+        }
+        Query::Scan { job, table, moment, prefix, from, limit, shown, json } => {
             let state = State::open(job)?;
             if holds_nothing(&state, job, table)? {
-                return print_entries(Vec::new(), *json);
+                return print_entries(Vec::new(), *shown, *json);
             }
             let table = table_name(&state, table)?;
             let from = from.as_deref().map(str::as_bytes);
-            print_entries(state.scan(&table, prefix.as_bytes(), from, *limit, moment.consistency)?, *json)
+            let entries = state.scan(&table, prefix.as_bytes(), from, *limit, moment.consistency)?;
+            print_entries(entries, *shown, *json)
         }
         Query::Watch { job, table, key, limit, json } => watch(&State::open(job)?, table, key, *limit, *json),
         Query::Components { job, json } => components(&State::open(job)?, *json),
@@ -185,24 +200,49 @@ fn table_name(state: &State, name: &str) -> Result<String, Failure> {
     }
 }
 
-fn get(state: &State, table: &str, key: &str, consistency: Consistency, as_json: bool) -> Result<(), Failure> {
+fn get(
+    state: &State,
+    table: &str,
+    key: &str,
+    consistency: Consistency,
+    shown: ShownArgs,
+    as_json: bool,
+) -> Result<(), Failure> {
     let table = table_name(state, table)?;
     let found = state.get(&table, key.as_bytes(), consistency)?;
     let Some(value) = found.value else {
         return Err(Failure::Because(1, format!("`{table}` has no key `{key}` {}", as_of(found.epoch))));
     };
-    match as_json {
-        true => print_entries(vec![(key.as_bytes().to_vec(), value)], true),
-        false => print(&format!("{}\n", render::readable(&value))),
+    if as_json || shown.schema_version {
+        return print_entries(vec![(key.as_bytes().to_vec(), value)], shown, as_json);
     }
+    print(&format!("{}\n", render::readable(&value.json)))
 }
 
-fn print_entries(entries: stored::Entries, as_json: bool) -> Result<(), Failure> {
-    let lines = entries.iter().map(|(key, value)| match as_json {
-        true => format!("{{\"key\":{},\"value\":{value}}}\n", render::text_or_hex(key)),
-        false => format!("{}\t{}\n", render::readable_key(key), render::readable(value)),
-    });
-    print(&lines.collect::<String>())
+fn print_entries(entries: stored::Entries, shown: ShownArgs, as_json: bool) -> Result<(), Failure> {
+    let mut lines = String::new();
+    for (key, stored::Shown { json, schema_version }) in &entries {
+        let version = match (shown.schema_version, schema_version) {
+            (false, _) => None,
+            (true, Some(version)) => Some(version),
+            (true, None) => {
+                return Err(Failure::usage(
+                    "a running job shows all values as its component has them; stop it to see which schema version wrote each",
+                ));
+            }
+        };
+        lines += &match (as_json, version) {
+            (true, None) => format!("{{\"key\":{},\"value\":{json}}}\n", render::text_or_hex(key)),
+            (true, Some(version)) => {
+                format!("{{\"key\":{},\"value\":{json},\"schema_version\":{version}}}\n", render::text_or_hex(key))
+            }
+            (false, None) => format!("{}\t{}\n", render::readable_key(key), render::readable(json)),
+            (false, Some(version)) => {
+                format!("{}\t{}\tschema version {version}\n", render::readable_key(key), render::readable(json))
+            }
+        };
+    }
+    print(&lines)
 }
 
 /// What an event tells.

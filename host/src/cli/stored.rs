@@ -18,7 +18,7 @@ use crate::job::JobError;
 use crate::lookup::Consistency;
 use crate::manifest::Loaded;
 use crate::state::StateError;
-use crate::state::offline::Reader;
+use crate::state::offline::{Reader, StoredValue};
 
 /// How long a job that is just starting or ending is waited for.
 const SETTLE_TIME_MAX: Duration = Duration::from_secs(3);
@@ -46,17 +46,38 @@ pub(super) struct Component {
     pub(super) reloaded: bool,
 }
 
+/// A value.
+#[derive(Debug)]
+pub(super) struct Shown {
+    /// As JSON.
+    pub(super) json: String,
+    /// The schema version that wrote it. A running job shows all values as its component has them, and does not say.
+    pub(super) schema_version: Option<u32>,
+}
+
+impl From<StoredValue> for Shown {
+    fn from(stored: StoredValue) -> Self {
+        Self { json: render::as_value(&stored.bytes), schema_version: Some(stored.schema_version) }
+    }
+}
+
+impl From<&RawValue> for Shown {
+    fn from(told: &RawValue) -> Self {
+        Self { json: told.get().to_owned(), schema_version: None }
+    }
+}
+
 /// What a lookup found.
 #[derive(Debug)]
 pub(super) struct Found {
-    /// The value as JSON; `None` where the key has none.
-    pub(super) value: Option<String>,
+    /// The value; `None` where the key has none.
+    pub(super) value: Option<Shown>,
     /// The epoch that was read; `None` for the present.
     pub(super) epoch: Option<Epoch>,
 }
 
-/// Keys with their values, these as JSON.
-pub(super) type Entries = Vec<(Vec<u8>, String)>;
+/// Keys with their values.
+pub(super) type Entries = Vec<(Vec<u8>, Shown)>;
 
 /// The state of a job.
 pub(super) enum State {
@@ -153,13 +174,13 @@ impl State {
             Self::Stopped(reader) => {
                 Self::check(reader, consistency)?;
                 let value = reader.get(table, key).map_err(unreadable)?;
-                Ok(Found { value: value.map(|value| render::as_value(&value)), epoch: Some(reader.epoch()) })
+                Ok(Found { value: value.map(Shown::from), epoch: Some(reader.epoch()) })
             }
             Self::Running(client) => {
                 let query = format!("key-hex={}&consistency={consistency}", render::to_hex(key));
                 let answer = ask(client, &format!("/tables/{}?{query}", dotted(table)))?;
                 let told: ToldValue = read(&answer)?;
-                Ok(Found { value: told.value.map(|value| value.get().to_owned()), epoch: told.epoch })
+                Ok(Found { value: told.value.as_deref().map(Shown::from), epoch: told.epoch })
             }
         }
     }
@@ -177,7 +198,7 @@ impl State {
             Self::Stopped(reader) => {
                 Self::check(reader, consistency)?;
                 let rows = reader.scan(table, prefix, from, limit).map_err(unreadable)?;
-                Ok(rows.into_iter().map(|(key, value)| (key, render::as_value(&value))).collect())
+                Ok(rows.into_iter().map(|(key, value)| (key, value.into())).collect())
             }
             Self::Running(client) => {
                 let from = render::to_hex(from.unwrap_or_default().max(prefix));
@@ -293,7 +314,7 @@ fn pages(client: &Client, first: String, limit: usize) -> Result<Entries, Failur
         for told in page.entries {
             let key =
                 render::shown_bytes(&told.key).ok_or_else(|| failed("the job's answer has a key that is none"))?;
-            entries.push((key, told.value.get().to_owned()));
+            entries.push((key, Shown::from(&*told.value)));
         }
         next = page.next;
     }

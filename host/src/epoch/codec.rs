@@ -334,7 +334,8 @@ fn decode_changes(mut rest: Cursor<'_>) -> Result<TableDelta, DecodeError> {
     for (partition, count) in counts {
         let mut cells = Vec::with_capacity(count);
         for _ in 0..count {
-            cells.push(decode_cell(&mut rest, key_lengths.u32()?, value_lengths.u32()?)?);
+            let cell = decode_cell(&mut rest, key_lengths.u32()?, value_lengths.u32()?)?;
+            cells.push(cell.of_schema_version(schema_version));
         }
         partitions.push(PartitionDelta { partition, cells });
     }

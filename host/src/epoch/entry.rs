@@ -19,13 +19,26 @@ pub struct Position(pub serde_json::Value);
 /// A key with its value, or with a tombstone in its place: immutable, in one allocation, and shared by reference.
 ///
 /// A sealed set keeps the cells that later writes replace in the tables, so sealing copies no bytes.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct Cell {
     /// The key and behind it the value.
     bytes: Arc<[u8]>,
     key_length: u32,
-    present: bool,
+    /// The schema version, and in the highest bit whether there is a value.
+    version: u32,
 }
+
+/// Set in [`Cell::version`] where there is a value.
+const PRESENT: u32 = 1 << 31;
+
+/// Equal cells have the same key and value; the schema version tells how to read it.
+impl PartialEq for Cell {
+    fn eq(&self, other: &Self) -> bool {
+        self.is_present() == other.is_present() && self.key_length == other.key_length && self.bytes == other.bytes
+    }
+}
+
+impl Eq for Cell {}
 
 impl Cell {
     /// A cell; without a value it is a tombstone.
@@ -45,14 +58,26 @@ impl Cell {
         buffer.clear();
         buffer.extend_from_slice(key);
         buffer.extend_from_slice(value.unwrap_or_default());
-        Self { bytes: Arc::from(buffer.as_slice()), key_length, present: value.is_some() }
+        Self { bytes: Arc::from(buffer.as_slice()), key_length, version: if value.is_some() { PRESENT } else { 0 } }
     }
 
     /// A cell from the bytes of its key and, behind them, of its value, as they lie in a log entry; `None` where the key would be
     /// longer than the bytes, or a tombstone had a value.
     pub fn from_joined(joined: &[u8], key_length: u32, present: bool) -> Option<Self> {
         let value_length = joined.len().checked_sub(key_length as usize)?;
-        (present || value_length == 0).then(|| Self { bytes: Arc::from(joined), key_length, present })
+        let version = if present { PRESENT } else { 0 };
+        (present || value_length == 0).then(|| Self { bytes: Arc::from(joined), key_length, version })
+    }
+
+    /// The same cell as one that was written with this schema version, whose highest bit is of no account.
+    #[must_use]
+    pub fn of_schema_version(self, schema_version: u32) -> Self {
+        Self { version: self.version & PRESENT | schema_version & !PRESENT, ..self }
+    }
+
+    /// The schema version that it was written with.
+    pub fn schema_version(&self) -> u32 {
+        self.version & !PRESENT
     }
 
     /// Asks the processor to fetch the key ahead of its use. Looking up many keys is mostly waiting for memory: who asks for all before
@@ -73,7 +98,7 @@ impl Cell {
 
     /// The value, or `None` for a tombstone.
     pub fn value(&self) -> Option<&[u8]> {
-        self.present.then(|| &self.bytes[self.key_length as usize..])
+        self.is_present().then(|| &self.bytes[self.key_length as usize..])
     }
 
     /// Key and value, one behind the other.
@@ -88,7 +113,7 @@ impl Cell {
 
     /// Whether there is a value.
     pub fn is_present(&self) -> bool {
-        self.present
+        self.version & PRESENT != 0
     }
 }
 

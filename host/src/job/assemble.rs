@@ -275,6 +275,8 @@ impl<'a> Parts<'a> {
             slots: running.slots.clone(),
             running: self.components.clone(),
             kept,
+            store: Arc::clone(&running.store),
+            directory: Arc::clone(&running.directory),
             swaps,
         }
     }

@@ -177,7 +177,9 @@ impl<'a> Wiring<'a> {
     ) -> Result<(ByWorker<F>, Arc<Directory>), JobError> {
         let functions: Vec<&Arc<Slot<F>>> = self.graph.operators.iter().map(|node| &functions[&node.name]).collect();
         let open = |planned: &crate::graph::Task| {
-            store.open_task(planned.partitions.clone(), &self.table_specs(planned.operator))
+            let tables = self.plan.operators[planned.operator.0].tables.iter().map(|table| table.name.as_str());
+            let encoding = functions[planned.operator.0].current().encoding(tables);
+            store.open_task_as(planned.partitions.clone(), &self.table_specs(planned.operator), encoding)
         };
         let is_here = |planned: &crate::graph::Task| planned.host == self.neighbours.own.0;
         let open = |planned| is_here(planned).then(|| open(planned)).transpose();

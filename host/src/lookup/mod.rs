@@ -235,6 +235,11 @@ impl Directory {
         &self.operators[table.operator]
     }
 
+    /// The tables of an operator, if it has any.
+    pub fn of_operator(&self, name: &str) -> Option<&OperatorTables> {
+        self.operators.iter().find(|operator| operator.operator == name && !operator.tables.is_empty())
+    }
+
     /// The tables of the operator of a table, if there is such a table.
     pub fn checked(&self, table: TableId) -> Option<&OperatorTables> {
         self.operators.get(table.operator).filter(|operator| table.table < operator.tables.len())
@@ -285,12 +290,19 @@ impl Directory {
             TableInfo {
                 id: *id,
                 name: name.clone(),
-                schema_version: spec.schema_version,
+                schema_version: self.schema_version(*id),
                 ordered: spec.ordered,
                 versioned_span_ms: spec.versioned_span_ms,
             }
         };
         self.by_name.iter().map(info).collect()
+    }
+
+    /// The schema version that a table's values are written with, and read as.
+    fn schema_version(&self, table: TableId) -> u32 {
+        let operator = &self.operators[table.operator];
+        let declared = operator.specs[table.table].schema_version;
+        operator.tasks.first().map_or(declared, |task| task.encoding().versions[table.table])
     }
 
     /// Whether a table can be scanned by ranges of keys as it is at present.

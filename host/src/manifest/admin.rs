@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Where a running job answers questions about its tables. It only answers: nothing can be changed from outside.
+/// Where a running job answers questions about its tables, and takes new versions of its components (`wasmill reload`). Tables cannot be changed from outside.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Admin {

@@ -91,6 +91,21 @@ pub struct Job {
     #[serde(default = "default_stop_within")]
     #[schemars(example = &"10s")]
     pub stop_within: HumanDuration,
+    /// When a running job goes on with new versions of its components. A job of several hosts takes them at its start only.
+    #[serde(default)]
+    #[schemars(example = &"watch")]
+    pub reload: Reload,
+}
+
+/// When a running job goes on with new versions of its components.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reload {
+    /// When `wasmill reload`, or a request by HTTP, brings one.
+    #[default]
+    Asked,
+    /// Also whenever the file of a component changes: for development.
+    Watch,
 }
 
 /// When epochs are sealed, and how many stay readable.

@@ -8,6 +8,7 @@ use super::engine::Function;
 use super::instance::Instance;
 use super::{BatchLog, Description, Effects, Failure, Limits, OtherTables, PluginError, Records, StateReader, Use};
 use crate::record::Batch;
+use crate::state::{Encoding, Migrate};
 
 /// What an instance is made with.
 pub struct Surroundings<'a> {
@@ -32,6 +33,21 @@ pub trait Callable: Send + Sync + 'static {
 
     /// What the function says of itself.
     fn description(&self) -> &Description;
+
+    /// What brings values of other schema versions to those of its tables, if it can.
+    fn migration(&self) -> Option<Arc<dyn Migrate>> {
+        None
+    }
+
+    /// How the values of its tables are written and read, in the order of `tables`.
+    fn encoding<'t>(&self, tables: impl Iterator<Item = &'t str>) -> Encoding {
+        let Description { tables: declared, migrates_from, .. } = self.description();
+        let version = |table: &str| declared.iter().find(|(name, _)| name == table).map_or(0, |(_, version)| *version);
+        let readable =
+            |table: &str| migrates_from.iter().filter(|(name, _)| name == table).map(|(_, from)| *from).collect();
+        let (versions, readable) = tables.map(|table| (version(table), readable(table))).unzip();
+        Encoding::new(versions, readable, self.migration())
+    }
 
     /// Makes an instance.
     ///
@@ -60,6 +76,10 @@ impl Callable for Function {
 
     fn description(&self) -> &Description {
         &self.description
+    }
+
+    fn migration(&self) -> Option<Arc<dyn Migrate>> {
+        self.migration.clone().map(|migration| migration as Arc<dyn Migrate>)
     }
 
     async fn instance(&self, surroundings: Surroundings<'_>) -> Result<Instance, PluginError> {

@@ -15,6 +15,7 @@ pub(super) struct Declarations {
     open: Vec<String>,
     ordered: Vec<String>,
     versioned: Vec<(String, u64)>,
+    migrates_from: Vec<(String, u32)>,
     uses: Vec<String>,
     apart: bool,
 }
@@ -40,6 +41,14 @@ impl Declarations {
             }
         }
         check_once("uses-table", &self.uses)?;
+        if let Some((unknown, _)) =
+            self.migrates_from.iter().find(|(name, _)| !tables.iter().any(|(table, _)| table == name))
+        {
+            return Err(format!(
+                "`migrates-from` names `{}`, which is not among the tables that it returns",
+                unknown.escape_debug()
+            ));
+        }
         Ok(Description {
             name: told.name,
             version: told.version,
@@ -47,6 +56,7 @@ impl Declarations {
             open_tables: self.open,
             ordered_tables: self.ordered,
             versioned_tables: self.versioned,
+            migrates_from: self.migrates_from,
             uses: self.uses,
             apart: self.apart,
             ports: std::iter::once(DEFAULT_PORT.to_owned()).chain(told.ports).collect(),
@@ -54,7 +64,7 @@ impl Declarations {
     }
 
     fn len(&self) -> usize {
-        self.open.len() + self.ordered.len() + self.versioned.len() + self.uses.len()
+        self.open.len() + self.ordered.len() + self.versioned.len() + self.migrates_from.len() + self.uses.len()
     }
 }
 
@@ -95,6 +105,11 @@ impl wit::declare::Host for Host {
         Ok(())
     }
 
+    fn migrates_from(&mut self, table: String, schema_version: u32) -> wasmtime::Result<()> {
+        self.declaring("migrates-from", &table)?.migrates_from.push((table, schema_version));
+        Ok(())
+    }
+
     fn uses_table(&mut self, name: String) -> wasmtime::Result<()> {
         self.declaring("uses-table", &name)?.uses.push(name);
         Ok(())
@@ -130,6 +145,7 @@ mod tests {
             open: names(&["b", "a"]),
             ordered: names(&["a"]),
             versioned: vec![("b".to_owned(), 5)],
+            migrates_from: vec![("a".to_owned(), 7), ("a".to_owned(), 2)],
             uses: names(&["c"]),
             apart: true,
         };
@@ -137,6 +153,7 @@ mod tests {
         assert_eq!(description.open_tables, ["b", "a"]);
         assert_eq!(description.ordered_tables, ["a"]);
         assert_eq!(description.versioned_tables, [("b".to_owned(), 5)]);
+        assert_eq!(description.migrates_from, [("a".to_owned(), 7), ("a".to_owned(), 2)]);
         assert_eq!(description.uses, ["c"]);
         assert_eq!(description.ports, ["out", "late"]);
         assert!(description.apart && !complete(Declarations::default()).unwrap().apart);
@@ -153,6 +170,10 @@ mod tests {
         check(
             Declarations { versioned: vec![("b".to_owned(), 1), ("b".to_owned(), 2)], ..Declarations::default() },
             "`versioned-table` names `b` twice",
+        );
+        check(
+            Declarations { migrates_from: vec![("c".to_owned(), 1)], ..Declarations::default() },
+            "`migrates-from` names `c`, which is not among the tables that it returns",
         );
         check(
             Declarations { uses: names(&["x", "y", "x"]), ..Declarations::default() },

@@ -13,6 +13,7 @@ use super::bindings::{Operator, OperatorPre};
 use super::cache::Cache;
 use super::imports::Host;
 use super::instance::describe;
+use super::migration::Migration;
 use super::{Description, PluginError};
 
 /// How long a guest runs before its worker looks at other tasks.
@@ -40,6 +41,8 @@ pub struct Function {
     pub imports: Vec<String>,
     /// See `imports`.
     pub exports: Vec<String>,
+    /// What brings values of other schema versions to its own, if it can.
+    pub migration: Option<Arc<Migration>>,
     pub(super) pre: OperatorPre<Host>,
     pub(super) engine: wasmtime::Engine,
 }
@@ -97,6 +100,14 @@ impl Engine {
         let pre = OperatorPre::new(self.linker.instantiate_pre(&component).map_err(world)?).map_err(world)?;
         let described = describe(&self.inner, &pre).await;
         let description = described.map_err(|error| PluginError::Describe { path: path.to_owned(), error })?;
+        let migration = match description.migrates_from.first() {
+            None => None,
+            Some((table, _)) => {
+                let missing = || format!("it says that it migrates values of `{table}`, but exports no `migration`");
+                let found = Migration::of(&self.inner, &component).map_err(world)?;
+                Some(found.ok_or_else(|| PluginError::Describe { path: path.to_owned(), error: missing() })?)
+            }
+        };
         Ok(Function {
             path: path.to_owned(),
             digest,
@@ -104,6 +115,7 @@ impl Engine {
             description: Arc::new(description),
             imports,
             exports,
+            migration,
             pre,
             engine: self.inner.clone(),
         })

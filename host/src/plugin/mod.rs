@@ -4,7 +4,7 @@
 //! epochs, or of what becomes of the effects.
 //!
 //! [`engine`] compiles and caches, [`instance`] holds one live instance and calls it, [`callable`] is what tasks see of both, `imports` and `others` are what a guest may call while it
-//! works, `declarations` what it may call in `describe`; `trap` is what a failed call comes to, and `bindings` is generated from the contract in `wit/`.
+//! works, `declarations` what it may call in `describe`, [`migration`] an instance that knows no host at all; `trap` is what a failed call comes to, and `bindings` is generated from the contract in `wit/`.
 
 mod answer;
 mod bindings;
@@ -14,6 +14,7 @@ mod declarations;
 pub mod engine;
 mod imports;
 pub mod instance;
+pub mod migration;
 mod others;
 mod rejected;
 mod run_clock;
@@ -48,6 +49,8 @@ pub struct Description {
     pub ordered_tables: Vec<String>,
     /// The tables among them that keep earlier values by event time, with the span for which they do, in milliseconds.
     pub versioned_tables: Vec<(String, u64)>,
+    /// The other schema versions whose values it can migrate to those of its own, by table.
+    pub migrates_from: Vec<(String, u32)>,
     /// The names of the tables that it uses beside its own.
     pub uses: Vec<String>,
     /// The ports it emits on, `out` first.

@@ -103,7 +103,8 @@ impl Components {
     }
 }
 
-fn digest_of(bytes: &[u8]) -> String {
+/// The SHA-256 of bytes, in hexadecimal digits.
+pub fn digest_of(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

@@ -66,8 +66,8 @@ pub enum StateError {
     },
     /// A table holds values of another schema version than the function declares.
     #[error(
-        "open table `{table}`: it holds values of schema version {stored}, but the component declares version {declared}; run the component \
-         that wrote them"
+        "open table `{table}`: it holds values of schema version {stored}, from which the component, whose table has version {declared}, cannot migrate; run the component \
+         that wrote them, or one that migrates them"
     )]
     SchemaVersion {
         /// The table.
@@ -169,6 +169,20 @@ pub enum TablesError {
     NotOrdered {
         /// The table.
         table: TableName,
+    },
+    /// A value of another schema version cannot be brought to the present one.
+    #[error(
+        "read table `{table}`: a value of schema version {from} does not become one of version {to}: {error}; correct the component's `migrate`"
+    )]
+    Migration {
+        /// The table.
+        table: TableName,
+        /// The value's version.
+        from: u32,
+        /// The table's.
+        to: u32,
+        /// What the component said.
+        error: String,
     },
     /// What lies behind memory cannot be read.
     #[error(transparent)]

@@ -153,6 +153,7 @@ impl Inner {
                 Ok((through, tables)) => {
                     orders.tables = tables;
                     self.shared.committed().remove(through);
+                    self.shared.held().lock().fed(through);
                     orders.asked &= self.feedable().is_some();
                 }
                 Err(error) => {
@@ -221,6 +222,13 @@ impl Inner {
         for (table, versions) in &coalesced.versions {
             meta.tables.entry((*table).clone()).or_default().extend(versions);
         }
+        let held = self.shared.held().lock();
+        for (table, versions) in &mut meta.tables {
+            if let Some(only) = held.only(table, last.epoch) {
+                *versions = [only].into();
+            }
+        }
+        drop(held);
         self.shared.room().write(&meta, |feed| {
             for (table, partitions) in &coalesced.tables {
                 let mut rows = feed.table(table)?;

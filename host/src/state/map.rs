@@ -109,6 +109,12 @@ impl PartitionMap {
         }
     }
 
+    /// The cells with values of another schema version.
+    pub(super) fn of_other_versions(&self, schema_version: u32) -> Vec<Cell> {
+        let cells = self.slots.iter().map(|slot| &slot.cell);
+        cells.filter(|cell| cell.is_present() && cell.schema_version() != schema_version).cloned().collect()
+    }
+
     /// The cell of `key`, if it is in memory. A tombstone is a cell, too.
     pub(super) fn get(&self, hash: SlotHash, key: &[u8]) -> Option<&Cell> {
         self.get_since(hash, key).map(|(cell, _)| cell)

@@ -21,8 +21,17 @@ const REDB_CACHE_BYTES: u64 = 16 << 20;
 /// The changes that redb lacks, by table, partition and key.
 type Overlay = BTreeMap<TableName, BTreeMap<(Partition, Box<[u8]>), Cell>>;
 
+/// A value as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredValue {
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// The schema version that it was written with.
+    pub schema_version: u32,
+}
+
 /// Keys with their values.
-pub type Rows = Vec<(Vec<u8>, Vec<u8>)>;
+pub type Rows = Vec<(Vec<u8>, StoredValue)>;
 
 /// A table, for a list of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -125,23 +134,21 @@ impl Reader {
     ///
     /// # Errors
     /// When there is no such table, or redb cannot be read.
-    pub fn get(&self, table: &str, key: &[u8]) -> Result<Option<Vec<u8>>, StateError> {
+    pub fn get(&self, table: &str, key: &[u8]) -> Result<Option<StoredValue>, StateError> {
         self.check_table(table)?;
-        let stored = self.get_stored(table, key)?;
-        Ok(match self.is_versioned(table) {
-            true => stored.and_then(|stored| versions::newest(&stored).map(<[u8]>::to_vec)),
-            false => stored,
-        })
-    }
-
-    fn get_stored(&self, table: &str, key: &[u8]) -> Result<Option<Vec<u8>>, StateError> {
         let partition = KeyHash::of(key).partition(self.identity.partitions);
         let changed = self.overlay.get(table).and_then(|changes| changes.get(&(partition, key.into())));
         if let Some(cell) = changed {
-            return Ok(cell.value().map(<[u8]>::to_vec));
+            return Ok(self.shown(table, cell));
         }
         let found = self.snapshot.get_many(table, std::iter::once((partition, key)))?;
-        Ok(found.first().and_then(|cell| cell.value().map(<[u8]>::to_vec)))
+        Ok(found.first().and_then(|cell| self.shown(table, cell)))
+    }
+
+    /// What a cell shows: its value, of a versioned table the newest.
+    fn shown(&self, table: &str, cell: &Cell) -> Option<StoredValue> {
+        let value = if self.is_versioned(table) { versions::newest(cell.value()?)? } else { cell.value()? };
+        Some(StoredValue { bytes: value.to_vec(), schema_version: cell.schema_version() })
     }
 
     /// The first `limit` keys with their values, in the order of keys, that begin with `prefix` and are not below `from`.
@@ -166,15 +173,15 @@ impl Reader {
         start: &[u8],
         prefix: &[u8],
         limit: usize,
-        found: &mut BTreeMap<Vec<u8>, Vec<u8>>,
+        found: &mut BTreeMap<Vec<u8>, StoredValue>,
     ) -> Result<(), StateError> {
-        let (changes, is_versioned) = (self.overlay.get(table), self.is_versioned(table));
+        let changes = self.overlay.get(table);
         let mut take = |cell: &Cell| {
-            let value = if is_versioned { cell.value().and_then(versions::newest) } else { cell.value() };
+            let value = self.shown(table, cell);
             let Some(value) = value.filter(|_| cell.key().starts_with(prefix)) else {
                 return cell.key().starts_with(prefix);
             };
-            found.insert(cell.key().to_vec(), value.to_vec());
+            found.insert(cell.key().to_vec(), value);
             if found.len() <= limit {
                 return true;
             }

@@ -11,7 +11,7 @@
 //!
 //! Everything else is left to the view. So it does not matter what is written, evicted, fed or committed between the making of a view and its use.
 //!
-//! Of a versioned table, both show the newest values.
+//! Of a versioned table, both show the newest values. Values of other schema versions are brought to the present one at last: see `migration`.
 
 use super::map::SlotHash;
 use super::merge::{Bounds, Slice, Source, merge};
@@ -46,6 +46,11 @@ impl TaskTables {
             let found = view.get_many(&self.specs[table].name, &wanted.collect::<Vec<_>>()).map_err(Box::new)?;
             missing.into_iter().zip(found).for_each(|(index, cell)| cells[index] = Some(Seen::Cell(cell)));
         }
+        let held = cells.iter_mut().flatten().filter_map(|seen| match seen {
+            Seen::Cell(cell) => Some(cell),
+            Seen::Nothing => None,
+        });
+        self.encoding().bring(table, &self.specs[table], held)?;
         let is_versioned = self.span_ms(table).is_some();
         for (index, seen) in cells.iter().enumerate() {
             let stored = seen.as_ref().and_then(Seen::value);
@@ -79,13 +84,14 @@ impl TaskTables {
         view: Option<&EpochView>,
     ) -> Result<Slice, TablesError> {
         self.check_table(table)?;
-        let slice = match view {
+        let mut slice = match view {
             Some(view) => {
                 let sources = view.sources(&self.specs[table].name, self.range.clone(), from, to).map_err(Box::new)?;
                 merge(sources, to, Bounds::new(limit)).map_err(Box::new)?
             }
             None => self.scan_present(table, from, to, limit)?,
         };
+        self.encoding().bring(table, &self.specs[table], slice.cells.iter_mut())?;
         Ok(if self.span_ms(table).is_some() { slice.of_newest() } else { slice })
     }
 

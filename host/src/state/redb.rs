@@ -266,7 +266,7 @@ impl Snapshot {
                 None => None,
             };
             match found {
-                Some(value) => Ok(Cell::new_in(&mut buffer, key, Some(value_of(&self.path, value.value())?))),
+                Some(value) => cell_of(&self.path, &mut buffer, key, value.value()),
                 None => Ok(Cell::new(key, None)),
             }
         };
@@ -310,8 +310,7 @@ impl Snapshot {
         for row in rows.range::<&[u8]>(start..end).map_err(|error| self.failed(error.into()))? {
             let (key, value) = row.map_err(|error| self.failed(error.into()))?;
             let (partition, key) = key_of(&self.path, key.value())?;
-            let value = value_of(&self.path, value.value())?;
-            if !each(partition, Cell::new_in(&mut buffer, key, Some(value))) {
+            if !each(partition, cell_of(&self.path, &mut buffer, key, value.value())?) {
                 return Ok(false);
             }
         }
@@ -380,7 +379,7 @@ impl Iterator for Cursor {
         let row = self.range.next()?.map_err(|error| failed(&self.path, "read", error.into()));
         Some(row.and_then(|(key, value)| {
             let (_, key) = key_of(&self.path, key.value())?;
-            Ok(Cell::new_in(&mut self.buffer, key, Some(value_of(&self.path, value.value())?)))
+            cell_of(&self.path, &mut self.buffer, key, value.value())
         }))
     }
 }
@@ -417,8 +416,11 @@ fn key_of<'r>(path: &Path, row: &'r [u8]) -> Result<(Partition, &'r [u8]), State
     Ok((Partition(u16::from_be_bytes(*partition)), key))
 }
 
-fn value_of<'r>(path: &Path, row: &'r [u8]) -> Result<&'r [u8], StateError> {
-    row.get(SCHEMA_BYTES..).ok_or_else(|| damaged(path, "a value has no schema version"))
+/// The cell of a row, made in `buffer`.
+fn cell_of(path: &Path, buffer: &mut Vec<u8>, key: &[u8], row: &[u8]) -> Result<Cell, StateError> {
+    let (version, value) =
+        row.split_first_chunk::<SCHEMA_BYTES>().ok_or_else(|| damaged(path, "a value has no schema version"))?;
+    Ok(Cell::new_in(buffer, key, Some(value)).of_schema_version(u32::from_le_bytes(*version)))
 }
 
 /// Opens a database. redb may panic on a file that was altered from outside before its check comes to it: that is damage, too.

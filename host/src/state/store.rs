@@ -7,13 +7,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
+
 use super::epochs::{Committed, Epochs, Retention};
 use super::feeder::{FeedLimits, Feeder};
 use super::identity::{self, DirectoryLock, Identity, Paths};
+use super::migration::Held;
 use super::recover::recover;
 use super::redb::{Room, Storage};
-use super::versions::VERSIONED;
-use super::{Pressure, StateError, TableSpec, TaskTables};
+use super::{Encoding, Pressure, StateError, TableSpec, TaskTables};
 use crate::disk::Disk;
 use crate::disk::crash::CrashDisk;
 use crate::epoch::entry::{Entry, TableName};
@@ -160,6 +162,7 @@ pub(super) struct Shared {
     committed: Committed,
     feed_cpu_ns: AtomicU64,
     hushed: AtomicBool,
+    held: Mutex<Held>,
     /// Held as long as redb is open, by whomever.
     _lock: Option<DirectoryLock>,
 }
@@ -167,6 +170,11 @@ pub(super) struct Shared {
 impl Shared {
     pub(super) fn room(&self) -> &Room {
         &self.room
+    }
+
+    /// The schema versions of stored values.
+    pub(super) fn held(&self) -> &Mutex<Held> {
+        &self.held
     }
 
     pub(super) fn partitions(&self) -> u16 {
@@ -300,12 +308,13 @@ impl Found {
             ),
             feed_cpu_ns: AtomicU64::new(0),
             hushed: AtomicBool::new(false),
+            held: Mutex::new(Held::new(recovered.tables.clone())),
             _lock: lock,
         });
         let limits = FeedLimits { backlog_bytes_max: memory_bytes / BACKLOG_PART, age_max: options.feed_age };
         let clock = options.clock;
         let feeder = Feeder::start(looked_at.clone(), limits, clock.clone(), recovered.meta.tables, recovered.unfed)?;
-        let store = Arc::new(StateStore { shared: looked_at, feeder, clock, stored: recovered.tables.clone() });
+        let store = Arc::new(StateStore { shared: looked_at, feeder, clock });
         Ok(Opened {
             committer: Committer { log, store: store.clone() },
             store,
@@ -365,7 +374,6 @@ pub struct StateStore {
     shared: Arc<Shared>,
     feeder: Feeder,
     clock: Clock,
-    stored: BTreeMap<TableName, BTreeSet<u32>>,
 }
 
 impl StateStore {
@@ -409,11 +417,23 @@ impl StateStore {
     /// # Errors
     /// When stored values have another schema version, or cannot be read.
     pub fn open_task(&self, partitions: Range<u16>, tables: &[TableSpec]) -> Result<Arc<TaskTables>, StateError> {
-        for spec in tables {
-            self.check_schema(spec)?;
-        }
+        self.open_task_as(partitions, tables, Encoding::of(tables))
+    }
+
+    /// As [`StateStore::open_task`], with values that are read and written as `encoding` says.
+    ///
+    /// # Errors
+    /// When stored values have a schema version that it does not read, or cannot be read.
+    pub fn open_task_as(
+        &self,
+        partitions: Range<u16>,
+        tables: &[TableSpec],
+        encoding: Encoding,
+    ) -> Result<Arc<TaskTables>, StateError> {
+        self.check_encoding(tables, &encoding)?;
         let open = self.shared.committed.newest() + 1;
         let mut task = TaskTables::new(self.shared.clone(), partitions.clone(), tables.to_vec(), open);
+        self.set_encoding(&[&task], encoding, true);
         // In this order: what is fed between the two is in both, which does no harm.
         let waiting = self.shared.committed.waiting();
         task.preload(&self.shared.room.snapshot()?)?;
@@ -428,18 +448,31 @@ impl StateStore {
         Ok(Arc::new(task))
     }
 
-    fn check_schema(&self, spec: &TableSpec) -> Result<(), StateError> {
-        let (table, declared) = (spec.name.clone(), spec.stored_version());
-        match self.stored.get(&table).and_then(|versions| versions.iter().find(|&&stored| stored != declared)) {
-            None => Ok(()),
-            Some(&stored) if (stored ^ declared) & VERSIONED != 0 => {
-                Err(StateError::Versioned { table, stored: stored & VERSIONED != 0 })
-            }
-            Some(&stored) => {
-                let [stored, declared] = [stored, declared].map(|version| version & !VERSIONED);
-                Err(StateError::SchemaVersion { table, stored, declared })
-            }
-        }
+    /// Whether all values that the state may hold of `tables` can be read as `encoding` says.
+    ///
+    /// # Errors
+    /// With a schema version that cannot.
+    pub fn check_encoding(&self, tables: &[TableSpec], encoding: &Encoding) -> Result<(), StateError> {
+        let held = self.shared.held.lock();
+        let declared = tables.iter().zip(&encoding.versions).zip(&encoding.readable);
+        declared.into_iter().try_for_each(|((spec, version), readable)| held.check(spec, *version, readable))
+    }
+
+    /// From here on, the values of all of an operator's `tasks` are read and written as `encoding` says, which [`StateStore::check_encoding`] has found good. The tasks must stand still, with
+    /// nothing unsealed.
+    pub fn encode(&self, tasks: &[&TaskTables], encoding: Encoding) {
+        self.set_encoding(tasks, encoding, false);
+    }
+
+    /// `more` says that these are not all tasks of the operator, but some that are being opened.
+    fn set_encoding(&self, tasks: &[&TaskTables], encoding: Encoding, more: bool) {
+        let Some(specs) = tasks.first().map(|task| task.specs()) else { return };
+        let mut held = self.shared.held.lock();
+        let write =
+            |(spec, version): (&TableSpec, &u32)| held.write(&spec.name, spec.as_stored(*version), tasks.len(), more);
+        let mixed = specs.iter().zip(&encoding.versions).map(write).filter(|mixed| *mixed).count() > 0;
+        let encoding = Arc::new(encoding);
+        tasks.iter().for_each(|task| task.set_encoding(Arc::clone(&encoding), mixed));
     }
 
     /// Feeds redb up to the last committed epoch (less those retained), and waits for it.

@@ -9,9 +9,11 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
+use super::Encoding;
 use super::map::{PartitionMap, SlotHash, Sweep, memory_in_order, memory_of};
+use super::migration::Hand;
 use super::redb::Snapshot;
 use super::store::Shared;
 use super::versions::{self, VERSIONED, When};
@@ -40,9 +42,9 @@ pub struct TableSpec {
 }
 
 impl TableSpec {
-    /// The schema version as it is stored with the values: it tells whether they are sequences of versions, too.
-    pub(super) fn stored_version(&self) -> u32 {
-        if self.versioned_span_ms.is_some() { self.schema_version | VERSIONED } else { self.schema_version }
+    /// A schema version as it is stored with the values: it tells whether they are sequences of versions, too.
+    pub(super) fn as_stored(&self, schema_version: u32) -> u32 {
+        if self.versioned_span_ms.is_some() { schema_version | VERSIONED } else { schema_version }
     }
 }
 
@@ -85,6 +87,12 @@ pub struct TaskTables {
     /// Whether versions have gone before their time: that is told once.
     pub(super) has_lost_versions: AtomicBool,
     bytes: AtomicU64,
+    /// How values are written and read. It changes only while the owner stands still.
+    encoding: RwLock<Arc<Encoding>>,
+    /// Whether values of other schema versions may be stored that the owner has not come to.
+    pub(super) migrating: AtomicBool,
+    /// Where the owner stands among them.
+    pub(super) hand: Mutex<Hand>,
     pub(super) locked: RwLock<Maps>,
 }
 
@@ -124,7 +132,21 @@ impl TaskTables {
         let has_order = specs.iter().any(|spec| spec.ordered);
         let has_versions = specs.iter().any(|spec| spec.versioned_span_ms.is_some());
         let (bytes, has_lost_versions) = (AtomicU64::new(0), AtomicBool::new(false));
-        Self { shared, range, specs, has_order, has_versions, has_lost_versions, bytes, locked }
+        let encoding = RwLock::new(Arc::new(Encoding::of(&specs)));
+        let (migrating, hand) = (AtomicBool::new(false), Mutex::default());
+        Self {
+            shared,
+            range,
+            specs,
+            has_order,
+            has_versions,
+            has_lost_versions,
+            bytes,
+            encoding,
+            migrating,
+            hand,
+            locked,
+        }
     }
 
     /// Adds what redb holds, until three quarters of the budget are used; what is left out is read when it is asked for.
@@ -164,6 +186,23 @@ impl TaskTables {
         }
         added += maps.maps[place].overhead_bytes();
         self.grow(added, freed);
+    }
+
+    /// How values are written and read.
+    pub fn encoding(&self) -> Arc<Encoding> {
+        Arc::clone(&self.encoding.read())
+    }
+
+    /// Values are written and read otherwise from here on, and the owner has to go through them where some are `mixed`. What was written must have been sealed.
+    pub(super) fn set_encoding(&self, encoding: Arc<Encoding>, mixed: bool) {
+        *self.hand.lock() = Hand::default();
+        *self.encoding.write() = encoding;
+        self.migrating.store(mixed, Ordering::Relaxed);
+    }
+
+    /// The cells in memory of one partition of a table, counted from the task's first, with values of another schema version.
+    pub(super) fn of_other_versions(&self, table: usize, partition: usize, schema_version: u32) -> Vec<Cell> {
+        self.locked.read().maps[table * self.range.len() + partition].of_other_versions(schema_version)
     }
 
     /// The open epoch: the one that [`TaskTables::seal`] will close.
@@ -214,8 +253,9 @@ impl TaskTables {
         each: &mut dyn FnMut(usize, Option<&[u8]>),
     ) -> Result<(), TablesError> {
         let places = self.places(table, keys)?;
+        let is_migrating = self.is_migrating();
         let maps = self.locked.read();
-        if maps.complete {
+        if maps.complete && !is_migrating {
             let likely: Vec<Option<&Cell>> =
                 places.iter().map(|place| maps.maps[place.map as usize].likely(place.hash)).collect();
             for (index, (place, likely)) in places.iter().zip(likely).enumerate() {
@@ -228,20 +268,42 @@ impl TaskTables {
             }
             return Ok(());
         }
-        // The snapshot is opened while the lock is held: what is evicted later is in it, what is written later is not.
-        let mut cells: Vec<Option<Cell>> =
-            places.iter().enumerate().map(|(index, place)| maps.get(*place, keys.get(index)).cloned()).collect();
-        let applied = maps.applied;
-        let is_missing = cells.iter().any(Option::is_none);
-        let snapshot = if is_missing { Some(self.shared.room().snapshot().map_err(Box::new)?) } else { None };
-        drop(maps);
-        if let Some(snapshot) = snapshot {
-            self.fetch(table, keys, &places, &snapshot, applied, &mut cells)?;
+        let mut cells = self.cells(table, keys, &places, maps)?;
+        if is_migrating {
+            self.encoding().bring(table, &self.specs[table], cells.iter_mut().flatten())?;
         }
         for (index, cell) in cells.iter().enumerate() {
             each(index, cell.as_ref().and_then(Cell::value));
         }
         Ok(())
+    }
+
+    /// The cells of keys as they are stored, of whatever schema versions; where there is none, none comes.
+    pub(super) fn stored_cells(&self, table: usize, keys: &Column) -> Result<Vec<Cell>, TablesError> {
+        let places = self.places(table, keys)?;
+        let cells = self.cells(table, keys, &places, self.locked.read())?;
+        Ok(cells.into_iter().flatten().collect())
+    }
+
+    /// The cells of keys, from memory and from what lies behind it.
+    fn cells(
+        &self,
+        table: usize,
+        keys: &Column,
+        places: &[Place],
+        maps: RwLockReadGuard<'_, Maps>,
+    ) -> Result<Vec<Option<Cell>>, TablesError> {
+        // The snapshot is opened while the lock is held: what is evicted later is in it, what is written later is not.
+        let mut cells: Vec<Option<Cell>> =
+            places.iter().enumerate().map(|(index, place)| maps.get(*place, keys.get(index)).cloned()).collect();
+        let applied = maps.applied;
+        let is_missing = !maps.complete && cells.iter().any(Option::is_none);
+        let snapshot = if is_missing { Some(self.shared.room().snapshot().map_err(Box::new)?) } else { None };
+        drop(maps);
+        if let Some(snapshot) = snapshot {
+            self.fetch(table, keys, places, &snapshot, applied, &mut cells)?;
+        }
+        Ok(cells)
     }
 
     /// Reads the missing cells from redb, and keeps them as clean ones.
@@ -337,10 +399,12 @@ impl TaskTables {
         writes: impl IntoIterator<Item = Write<'a>>,
     ) -> Result<Vec<(Place, Option<Cell>)>, TablesError> {
         let mut buffer = Vec::new();
+        let encoding = self.encoding();
         let prepare_one = |(index, write): (usize, Write<'a>)| {
             self.check_table(write.table)?;
             let place = self.place(write.table, write.key, index)?;
-            Ok((place, Some(Cell::new_in(&mut buffer, write.key, write.value))))
+            let cell = Cell::new_in(&mut buffer, write.key, write.value);
+            Ok((place, Some(cell.of_schema_version(encoding.versions[write.table]))))
         };
         writes.into_iter().enumerate().map(prepare_one).collect()
     }
@@ -349,11 +413,13 @@ impl TaskTables {
     ///
     /// It takes the lists of changes that writes have kept, so its time depends on the number of partitions, not of keys.
     pub fn seal(&self) -> Vec<TableDelta> {
+        let encoding = self.encoding();
         let mut maps = self.locked.write();
         maps.open += 1;
         let mut deltas = Vec::new();
         let (mut added, mut freed) = (0, 0);
-        for (spec, maps) in self.specs.iter().zip(maps.maps.chunks_mut(self.range.len().max(1))) {
+        let tables = self.specs.iter().zip(&encoding.versions);
+        for ((spec, version), maps) in tables.zip(maps.maps.chunks_mut(self.range.len().max(1))) {
             let changed = self.range.clone().zip(maps).filter_map(|(partition, map)| {
                 freed += map.overhead_bytes();
                 let cells = map.take_changes();
@@ -362,7 +428,7 @@ impl TaskTables {
             });
             let partitions: Vec<PartitionDelta> = changed.collect();
             if !partitions.is_empty() {
-                let (table, schema_version) = (spec.name.clone(), spec.stored_version());
+                let (table, schema_version) = (spec.name.clone(), spec.as_stored(*version));
                 deltas.push(TableDelta { table, schema_version, partitions });
             }
         }

@@ -129,6 +129,24 @@ pub(super) fn as_of(stored: &[u8], time: i64) -> Option<&[u8]> {
     stored.value(stored.up_to(time).checked_sub(1)?)
 }
 
+/// The values of all versions in `stored`, in their order.
+pub(super) fn values(stored: &[u8]) -> Vec<&[u8]> {
+    let stored = Stored::of(stored);
+    (0..stored.len()).filter_map(|index| stored.value(index)).collect()
+}
+
+/// The versions in `stored` with other values: as many as [`values`] gives, in the same order.
+pub(super) fn with_values<'a>(stored: &'a [u8], mut values: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
+    let mut versions = Versions::of(stored);
+    for version in &mut versions.0 {
+        version.value = version.value.and_then(|_| values.next());
+    }
+    let mut changed = Vec::new();
+    // Whatever was kept stays.
+    versions.store(u64::MAX, &mut changed);
+    changed
+}
+
 /// A key's versions while some are added.
 #[derive(Debug)]
 pub(super) struct Versions<'a>(Vec<Version<'a>>);

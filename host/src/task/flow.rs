@@ -337,6 +337,11 @@ impl Flow {
         self.admission.notify_all();
     }
 
+    /// Whether admission is open.
+    pub fn is_open(&self) -> bool {
+        self.state.lock().open
+    }
+
     /// A clean stop is under way: nothing should be tried again that is likely to take long and to fail.
     pub fn hasten(&self) {
         self.hastened.store(true, Ordering::Relaxed);

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use parking_lot::RwLock;
 use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::mpsc::error::TryRecvError;
 
 use super::flow::{Flow, Way};
 use super::isolate;
@@ -188,7 +189,7 @@ impl<F: Callable> Task<F> {
                     let (records, bytes) = others::size_of_updates(&sent.updates);
                     self.take_updates(*sent)?;
                     self.flow.remove(Way::Ahead, records, bytes);
-                    self.relieve().await;
+                    self.relieve().await?;
                 }
                 Message::Outcomes { port, records } => {
                     let (count, bytes) = (records.len() as u64, records.byte_len() as u64);
@@ -215,7 +216,7 @@ impl<F: Callable> Task<F> {
         for (records, bytes) in gathered.counted {
             self.flow.remove(way, records, bytes);
         }
-        self.relieve().await;
+        self.relieve().await?;
         Ok(())
     }
 
@@ -223,6 +224,15 @@ impl<F: Callable> Task<F> {
     async fn next_message(&mut self) -> Result<Option<Message>, TaskError> {
         if let Some(message) = self.held.take() {
             return Ok(Some(message));
+        }
+        while self.seat.is_none() && self.tables.is_migrating() && self.flow.is_open() {
+            match self.mailbox.try_recv() {
+                Ok(message) => return Ok(Some(message)),
+                Err(TryRecvError::Disconnected) => return Ok(None),
+                Err(TryRecvError::Empty) if self.migrate_some()? => {}
+                Err(TryRecvError::Empty) => break,
+            }
+            tokio::task::yield_now().await;
         }
         loop {
             let Some(seat) = &mut self.seat else { return Ok(self.mailbox.recv().await) };
@@ -297,7 +307,7 @@ impl<F: Callable> Task<F> {
             if let Some(rest) = self.work_on(batch.slice(start..end)).await? {
                 return Ok(Some(batch.slice(end - rest.len()..batch.len())));
             }
-            self.relieve().await;
+            self.relieve().await?;
             start = end;
         }
         Ok(None)
@@ -426,10 +436,20 @@ impl<F: Callable> Task<F> {
         made.map_err(|error| TaskError::Plugin { operator: name.clone(), error })
     }
 
-    /// Keeps the tables within the memory budget, a slice at a time, and lets the worker's other tasks run.
-    pub(super) async fn relieve(&self) {
+    /// Keeps the tables within the memory budget, and writes values of other schema versions anew, a slice at a time, and lets the worker's other tasks run.
+    pub(super) async fn relieve(&self) -> Result<(), TaskError> {
         self.tables.maintain();
+        if self.tables.is_migrating() && self.flow.is_open() {
+            self.migrate_some()?;
+        }
         tokio::task::yield_now().await;
+        Ok(())
+    }
+
+    /// What it writes belongs to the open epoch: an epoch that is being sealed waits for this task, and admission is not open before it is.
+    /// Returns false where it has to wait.
+    fn migrate_some(&self) -> Result<bool, TaskError> {
+        self.tables.migrate_some().map_err(|error| self.storage(&error))
     }
 }
 

@@ -28,7 +28,7 @@ impl<F: Callable> Task<F> {
                 None => self.keeps_order &= !self.carried.is_empty(),
             }
             self.flow.remove(Way::Loop, records, bytes);
-            self.relieve().await;
+            self.relieve().await?;
         }
         Ok(())
     }

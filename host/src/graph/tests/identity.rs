@@ -52,8 +52,9 @@ fn changes_that_state_does_not_bear_are_named() {
     check_restart(&[no_longer], &tables, &["the exactly-once sink `out`"]);
     check_restart(&[], &[], &["has no table `counts` any more"]);
     check_restart(&[], &[("count", 2)], &["has no table `counts` any more"]);
-    check_restart(&[], &[("counts", 1)], &["the component knows 1 only"]);
-    check_restart(&[], &[("counts", 3)], &["cannot be migrated yet"]);
+    // Which schema versions a component reads is found out with the state at hand.
+    check_restart(&[], &[("counts", 1)], &[]);
+    check_restart(&[], &[("counts", 3)], &[]);
 }
 
 #[test]

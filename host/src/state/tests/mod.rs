@@ -4,13 +4,14 @@ mod crash;
 mod damage;
 mod epochs;
 mod memory;
+mod migration;
 mod model;
 mod offline;
 mod restart;
 mod updating;
 mod versions;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 

@@ -2,13 +2,17 @@
 
 use super::*;
 use crate::disk::RealDisk;
-use crate::state::offline::{Reader, TableInfo};
+use crate::state::offline::{Reader, Rows, StoredValue, TableInfo};
 
 const KEYS: u32 = 50;
 
 fn open(directory: &Path) -> Result<Job, StateError> {
     let options = OpenOptions { partitions: PARTITIONS, ..OpenOptions::default() };
     Job::open_in(directory, Arc::new(RealDisk), options)
+}
+
+fn stored(value: &[u8]) -> StoredValue {
+    StoredValue { bytes: value.to_vec(), schema_version: 1 }
 }
 
 /// Four epochs, the first two of them in redb.
@@ -37,12 +41,12 @@ fn a_stopped_jobs_state_is_read_as_of_its_last_epoch() {
     let info = TableInfo { name: name.into(), keys: model.len() as u64, schema_versions: [1].into(), versioned: false };
     assert_eq!(reader.tables().unwrap(), [info]);
     for key in (0..KEYS).map(key) {
-        assert_eq!(reader.get(name, &key).unwrap(), model.get(&key).cloned());
+        assert_eq!(reader.get(name, &key).unwrap(), model.get(&key).map(|value| stored(value)));
     }
 
-    let expected = |prefix: &[u8], from: &[u8], limit: usize| -> Vec<(Vec<u8>, Vec<u8>)> {
+    let expected = |prefix: &[u8], from: &[u8], limit: usize| -> Rows {
         let within = model.iter().filter(|(key, _)| key.starts_with(prefix) && key.as_slice() >= from);
-        within.map(|(key, value)| (key.clone(), value.clone())).take(limit).collect()
+        within.map(|(key, value)| (key.clone(), stored(value))).take(limit).collect()
     };
     for prefix in [&b""[..], b"key-", b"key-3", b"key-31", b"none", b"zzz"] {
         for from in [&b""[..], b"key-2", b"key-35", b"zzz"] {
