@@ -4,11 +4,11 @@
 //! type `application/wasm`, for which a browser asks the job first, and gets no; and by the `origin` that browsers send.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use axum::body::Bytes;
-use axum::extract::rejection::BytesRejection;
-use axum::extract::{DefaultBodyLimit, Path, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::body::to_bytes;
+use axum::extract::{Path, Request, State};
+use axum::http::{StatusCode, header};
 use axum::response::Response;
 use axum::routing::{MethodRouter, post};
 
@@ -17,11 +17,13 @@ use crate::job::ReloadError;
 
 /// The largest component.
 const COMPONENT_BYTES_MAX: usize = 256 << 20;
+/// How long its transfer may take. Others wait meanwhile: there is one body in memory at a time.
+const TRANSFER_TIME_MAX: Duration = Duration::from_secs(120);
 /// What the body is.
 pub(super) const CONTENT_TYPE: &str = "application/wasm";
 
 pub(super) fn route() -> MethodRouter<Arc<Service>> {
-    post(reload).layer(DefaultBodyLimit::max(COMPONENT_BYTES_MAX))
+    post(reload)
 }
 
 /// Whether a request with this path may be something else than a question.
@@ -32,16 +34,22 @@ pub(super) fn is_path(path: &str) -> bool {
 async fn reload(
     State(service): State<Arc<Service>>,
     Path(operator): Path<String>,
-    headers: HeaderMap,
-    component: Result<Bytes, BytesRejection>,
+    request: Request,
 ) -> Result<Response, Refused> {
+    let headers = request.headers();
     let is_wasm = headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind == CONTENT_TYPE);
     if !is_wasm || headers.contains_key(header::ORIGIN) {
         let why =
             format!("the body must be a component, with `content-type: {CONTENT_TYPE}`, and not come from a web page");
         return Err(Refused::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "bad-request", why));
     }
-    let component = component.map_err(|rejection| Refused::bad(rejection.body_text()))?;
+    let _turn = service.reloading.lock().await;
+    let transfer = tokio::time::timeout(TRANSFER_TIME_MAX, to_bytes(request.into_body(), COMPONENT_BYTES_MAX)).await;
+    let component = match transfer {
+        Ok(Ok(component)) => component,
+        Ok(Err(error)) => return Err(Refused::bad(format!("the component did not arrive: {error}"))),
+        Err(_) => return Err(Refused::bad("the component did not arrive in time")),
+    };
     let reloaded = service.facts.reloads.reload(operator.clone(), component.into()).await;
     let reloaded = reloaded.map_err(|error| refused(&operator, &error))?;
     Ok(answer(StatusCode::OK, serde_json::json!(reloaded).to_string()))

@@ -43,11 +43,13 @@ pub(super) struct Service {
     pub(super) facts: Facts,
     access: Arc<Access>,
     pub(super) stopped: watch::Receiver<bool>,
+    /// Held by the reload under way.
+    pub(super) reloading: tokio::sync::Mutex<()>,
 }
 
 /// All paths, behind the rule of who may ask.
 pub(super) fn router(facts: Facts, access: Arc<Access>, stopped: watch::Receiver<bool>) -> Router {
-    let service = Arc::new(Service { facts, access, stopped });
+    let service = Arc::new(Service { facts, access, stopped, reloading: tokio::sync::Mutex::default() });
     Router::new()
         .route("/status", get(status))
         .route("/tables", get(tables))

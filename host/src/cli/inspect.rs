@@ -47,6 +47,7 @@ fn json(function: &Function) -> serde_json::Value {
         "name": description.name,
         "version": description.version,
         "tables": tables,
+        "migrates_from": description.migrates_from,
         "uses": description.uses,
         "ports": description.ports,
         "imports": function.imports,
@@ -79,6 +80,8 @@ fn table_text(description: &Description, (name, version): &(String, u32)) -> Str
 fn text(function: &Function) -> String {
     let description = &function.description;
     let tables: Vec<String> = description.tables.iter().map(|table| table_text(description, table)).collect();
+    let migrates: Vec<String> =
+        description.migrates_from.iter().map(|(table, from)| format!("{table} from schema version {from}")).collect();
     let mut table = Table::new();
     table.load_style(comfy_table::presets::NOTHING);
     let list = |items: &[String]| if items.is_empty() { "none".to_owned() } else { items.join("\n") };
@@ -86,6 +89,7 @@ fn text(function: &Function) -> String {
         .add_row(["function", &format!("{} {}", description.name, description.version)])
         .add_row(["world", WORLD])
         .add_row(["tables", &list(&tables)])
+        .add_row(["migrates", &list(&migrates)])
         .add_row(["uses", &list(&description.uses)])
         .add_row(["ports", &list(&description.ports)])
         .add_row(["imports", &list(&function.imports)])

@@ -11,6 +11,7 @@ use super::{Failure, print};
 use crate::admin::client::ClientError;
 use crate::epoch::Epoch;
 use crate::epoch::entry::RunningComponent;
+use crate::job::ReloadError;
 
 /// Arguments of `wasmill reload`.
 #[derive(Debug, Args)]
@@ -39,6 +40,9 @@ pub(super) fn run(arguments: &ReloadArgs) -> Result<(), Failure> {
     if !loaded.manifest.operators.contains_key(operator) {
         let known = crate::manifest::listed(loaded.manifest.operators.keys().map(String::as_str));
         return Err(Failure::usage(format!("the job has no operator `{operator}`; it has {known}")));
+    }
+    if loaded.manifest.cluster.is_some() {
+        return Err(Failure::usage(ReloadError::SeveralHosts));
     }
     let bytes = std::fs::read(component)
         .map_err(|error| Failure::usage(format!("cannot read `{}`: {error}", component.display())))?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::names::name_fault;
 use super::{Graph, Hosts, OperatorIndex};
-use crate::manifest::{At, Cluster, Finding, HumanDuration, Manifest, Source, did_you_mean, listed};
+use crate::manifest::{At, Cluster, Finding, HumanDuration, Manifest, Reload, Source, did_you_mean, listed};
 
 /// The least time without a word after which a host is lost: twice as long as hosts are silent anyway.
 const LOST_AFTER_MIN: Duration = Duration::from_millis(200);
@@ -117,6 +117,10 @@ fn check_shared(manifest: &Manifest, cluster: &Cluster, findings: &mut Vec<Findi
         let message = format!("the job has {partitions} partitions for {hosts} hosts: each host needs one");
         let finding = Finding::error(At::value(["job", "partitions"]), message);
         findings.push(finding.help("raise `job.partitions` before the job has state"));
+    }
+    if manifest.job.reload == Reload::Watch {
+        let message = "`reload = \"watch\"` is for a job of one host: one with `[cluster]` takes new components at its start only";
+        findings.push(Finding::error(At::value(["job", "reload"]), message));
     }
     if hosts > 1 && manifest.job.workers.is_none() {
         let message = "`workers` is needed where a job has several hosts";

@@ -58,7 +58,9 @@ pub enum ReloadError {
     )]
     SeveralHosts,
     /// The job has ended.
-    #[error("the job has ended before")]
+    #[error(
+        "the job has ended before it was known to be committed; `wasmill state components` says which version runs at the next start"
+    )]
     Ended,
 }
 

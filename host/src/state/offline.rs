@@ -215,13 +215,14 @@ impl Reader {
 
 /// The last committed entry of the state directory `dir`, without what several hosts have still to decide on; `None` where nothing was committed yet.
 ///
-/// Only the log is looked at, and nothing is locked: whoever relies on it opens the directory next, and compares.
+/// Only the log is looked at, and the directory is locked no longer than that takes: whoever relies on it opens it next, and compares.
 ///
 /// # Errors
-/// When the log is damaged.
+/// When the job is running, or the log is damaged.
 pub fn last_entry(dir: &Path) -> Result<Option<Entry>, StateError> {
     let (paths, disk): (_, &dyn Disk) = (Paths::new(dir), &RealDisk);
     let Some(identity) = identity::load(disk, &paths)? else { return Ok(None) };
+    let _lock = DirectoryLock::take(&paths)?;
     let survey = Survey::new(disk, &paths.directory, identity.job)?;
     Ok(survey.last().cloned())
 }

@@ -90,6 +90,13 @@ fn a_cluster_has_hosts_partitions_and_workers() {
 }
 
 #[test]
+fn components_of_several_hosts_are_not_reloaded_by_watching_them() {
+    let watched = ("workers = 2", "workers = 2\nreload = \"watch\"");
+    let said = "5:10 `reload = \"watch\"` is for a job of one host: one with `[cluster]` takes new components at its start only";
+    check_clustered(&[watched], &[said]);
+}
+
+#[test]
 fn addresses_can_be_connected_to() {
     let case = |address: &str, expected: &[&str]| {
         let expected: Vec<_> = expected.iter().map(|message| format!("30:11 {message}")).collect();
