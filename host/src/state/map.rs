@@ -110,9 +110,9 @@ impl PartitionMap {
     }
 
     /// The cells with values of another schema version.
-    pub(super) fn of_other_versions(&self, schema_version: u32) -> Vec<Cell> {
+    pub(super) fn of_other_versions(&self, schema_version: u32) -> impl Iterator<Item = &Cell> {
         let cells = self.slots.iter().map(|slot| &slot.cell);
-        cells.filter(|cell| cell.is_present() && cell.schema_version() != schema_version).cloned().collect()
+        cells.filter(move |cell| cell.is_present() && cell.schema_version() != schema_version)
     }
 
     /// The cell of `key`, if it is in memory. A tombstone is a cell, too.

@@ -20,6 +20,10 @@ use crate::record::Column;
 
 /// The values of one call; more are taken in several.
 const CALL_VALUES_MAX: usize = 1024;
+/// The values that an owner writes anew at a time: the task does nothing else meanwhile.
+const SLICE_VALUES: usize = 256;
+/// The rows of redb that it looks at for that.
+const SLICE_ROWS: usize = 4096;
 /// About the bytes of one call, keys and values.
 const CALL_BYTES_MAX: usize = 4 << 20;
 
@@ -240,8 +244,12 @@ impl TaskTables {
         let table = hand.table;
         let next = match hand.from.take() {
             None => {
-                let cells = self.of_other_versions(table, hand.partition, encoding.versions[table]);
+                let cells = self.of_other_versions(table, hand.partition, encoding.versions[table], SLICE_VALUES);
+                let has_more = cells.len() == SLICE_VALUES;
                 self.write_anew(&encoding, table, cells)?;
+                if has_more {
+                    return Ok(true);
+                }
                 (!self.is_complete()).then(Vec::new)
             }
             Some(from) => self.migrate_rows(&encoding, table, hand.partition, &from)?,
@@ -266,12 +274,13 @@ impl TaskTables {
     ) -> Result<Option<Vec<u8>>, TablesError> {
         let partition = Partition(self.range.start + partition as u16);
         let snapshot = self.shared.room().snapshot().map_err(Box::new)?;
-        let (mut keys, mut end) = (Column::default(), None);
+        let (mut keys, mut rows, mut end) = (Column::default(), 0, None);
         let is_through = snapshot.scan_from(&self.specs[table].name, partition, from, |_, cell| {
-            if keys.len() == CALL_VALUES_MAX {
+            if keys.len() == SLICE_VALUES || rows == SLICE_ROWS {
                 end = Some(cell.key().to_vec());
                 return false;
             }
+            rows += 1;
             if cell.schema_version() != encoding.versions[table] {
                 keys.push(cell.key());
             }

@@ -200,9 +200,16 @@ impl TaskTables {
         self.migrating.store(mixed, Ordering::Relaxed);
     }
 
-    /// The cells in memory of one partition of a table, counted from the task's first, with values of another schema version.
-    pub(super) fn of_other_versions(&self, table: usize, partition: usize, schema_version: u32) -> Vec<Cell> {
-        self.locked.read().maps[table * self.range.len() + partition].of_other_versions(schema_version)
+    /// At most `limit` of the cells in memory of one partition of a table, counted from the task's first, with values of another schema version.
+    pub(super) fn of_other_versions(
+        &self,
+        table: usize,
+        partition: usize,
+        schema_version: u32,
+        limit: usize,
+    ) -> Vec<Cell> {
+        let maps = self.locked.read();
+        maps.maps[table * self.range.len() + partition].of_other_versions(schema_version).take(limit).cloned().collect()
     }
 
     /// The open epoch: the one that [`TaskTables::seal`] will close.
