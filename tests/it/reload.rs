@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::asking::{Http, announced, serving};
-use crate::harness::{Dice, Ended, Job, Running, guest, seed, soak_times};
+use crate::harness::{Dice, Ended, Job, Running, TIME_LIMIT, guest, seed, soak_times};
 
 const MARK: &[u8] = b"RELEASE=";
 const SCHEMA: &[u8] = b"SCHEMA=";
@@ -386,7 +386,7 @@ fn post(address: std::net::SocketAddr, component: &[u8]) -> Option<u16> {
 #[test]
 fn many_reloads_leave_nothing_behind() {
     let times = 60 * soak_times();
-    let job = job("");
+    let job = job("").time_limit(TIME_LIMIT * soak_times() as u32);
     let mut running = job.start();
     let address = serving(&job, &mut running).http;
     let mut grown = Vec::new();

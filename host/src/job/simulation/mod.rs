@@ -1,6 +1,6 @@
 //! A seeded simulation of whole jobs: tasks, mailboxes, seals, and crashes at every step.
 //!
-//! `world` runs a job by a seed, `native` has the functions that stand in for components, `ends` the sources and sinks; `moving`, `loops`, `waiting`
+//! `world` runs a job by a seed, `native` has the functions that stand in for components, `reloads` replaces them meanwhile, `ends` the sources and sinks; `moving`, `loops`, `waiting`
 //! and `isolated` are the jobs, each with what must hold at every committed epoch and in the end, computed apart from the job; `scenarios` are moments that
 //! have undone other systems, `rounds` rounds with given batches, `skew` keys of which a few have most records. A failure names its seed:
 //! `WASMILL_SEED=N` runs that one alone, and `WASMILL_SEEDS=N` runs so many instead of [`SEEDS`].
@@ -10,6 +10,7 @@ mod isolated;
 mod loops;
 mod moving;
 mod native;
+mod reloads;
 mod rounds;
 mod scenarios;
 mod skew;

@@ -18,6 +18,7 @@ use tokio::sync::oneshot;
 
 use super::ends::{MemorySink, MemorySource, Output, Record};
 use super::native::Native;
+use super::reloads::Reloads;
 use crate::connector::{Sink, SinkWriter};
 use crate::dice::Dice;
 use crate::disk::crash::{CrashDisk, Unsynced};
@@ -39,6 +40,7 @@ use crate::state::{Committer, OpenOptions, StateStore};
 use crate::task::TaskError;
 use crate::task::flow::Flow;
 use crate::task::route::SinkMessage;
+use crate::task::run::Slot;
 use crate::time::Clock;
 
 const DIRECTORY: &str = "/job/state";
@@ -180,6 +182,7 @@ pub(super) struct World<'a> {
     troubles: usize,
     settings: Settings,
     outcome: Outcome,
+    reloads: Reloads,
 }
 
 /// Runs `shape` with `input`, by `seed`, to its end.
@@ -204,6 +207,7 @@ pub(super) fn simulate(shape: &Shape, input: Input, seed: u64, settings: Setting
         troubles,
         settings,
         outcome: Outcome::default(),
+        reloads: Reloads::new(seed),
     };
     loop {
         world.outcome.starts += 1;
@@ -259,6 +263,8 @@ impl World<'_> {
         assert!(epoch >= self.committed, "epoch {} was committed, and is gone: {epoch} is the last", self.committed);
         self.committed = epoch;
 
+        let components = self.reloads.at_start(last);
+        let slots = slots(functions);
         let (flow, meters) = (Arc::new(Flow::default()), Arc::new(Meters::default()));
         let (failed, failures) = unbounded_channel();
         let mut sinks: BTreeMap<String, Arc<dyn Sink>> = BTreeMap::new();
@@ -286,7 +292,7 @@ impl World<'_> {
             let setup = SinkSetup { name: mailbox.name, records_out: mailbox.records_out, flow: Arc::clone(&flow) };
             outputs.push((setup, writer, mailbox.receiver));
         }
-        let (tasks, directory) = wiring.tasks(&slots(functions), &opened.store)?;
+        let (tasks, directory) = wiring.tasks(&slots, &opened.store)?;
         let carried = last.map_or(&[][..], |entry| &entry.carried);
         wiring.post_carried(carried)?;
         let running = tasks.into_iter().flatten().map(|mut task| {
@@ -324,7 +330,7 @@ impl World<'_> {
             to_commit,
             meters,
             totals_before: BTreeMap::new(),
-            components: BTreeMap::new(),
+            components,
             swaps: Vec::new(),
             swapped: Vec::new(),
             pending: 0,
@@ -358,6 +364,8 @@ impl World<'_> {
             crash_when: self.settings.crash_when.filter(|_| self.outcome.crashed_at.is_empty()),
             crashed_at: &mut self.outcome.crashed_at,
             steps: &mut self.outcome.steps,
+            reloads: &mut self.reloads,
+            slots,
             carried_bytes: 0,
         };
         let end = actors.drive(&mut coordinator, &mut events, may_stop)?;
@@ -462,6 +470,8 @@ struct Actors<'a> {
     crash_when: Option<fn(&Moment) -> bool>,
     crashed_at: &'a mut Vec<Moment>,
     steps: &'a mut usize,
+    reloads: &'a mut Reloads,
+    slots: BTreeMap<String, Arc<Slot<Native>>>,
     /// What the last committed epoch carries over, in bytes.
     carried_bytes: u64,
 }
@@ -502,9 +512,11 @@ impl Actors<'_> {
             }
             let is_needed = coordinator.is_needed();
             if is_needed && coordinator.pending == 0 && self.dice.once_in(self.seals_once_in) {
+                self.reloads.before_seal(coordinator, &self.slots, self.shape.functions);
                 if self.until(coordinator.seal(events, false))?.is_none() {
                     return Ok(End::Crashed);
                 }
+                self.reloads.sealed(coordinator);
                 continue;
             }
             match self.step()? {
