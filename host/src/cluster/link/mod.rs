@@ -390,7 +390,10 @@ impl Running {
             attempts: Arc::clone(&link.attempts),
             meters: Arc::clone(&link.meters),
         };
-        let thread = std::thread::Builder::new().name("link".to_owned()).spawn(move || thread.run());
+        let thread = std::thread::Builder::new().name("link".to_owned()).spawn(move || {
+            crate::thread::answer_soon();
+            thread.run()
+        });
         Ok(Self { link, thread: Some(thread.map_err(LinkError::Thread)?) })
     }
 

@@ -205,6 +205,7 @@ impl Process<'_> {
                 self.look_around().await;
             }
         }
+        self.note_status();
         self.end()
     }
 
