@@ -16,6 +16,7 @@ mod others;
 mod plain;
 mod plan;
 mod readme;
+mod rescale;
 mod serializable;
 mod serving;
 mod soak;

@@ -15,6 +15,7 @@
 //! | `decided` | only on the leader of several hosts: the commit record, see `epoch::decided` |
 //! | `log/` | one entry an epoch |
 //! | `state.redb` | the state as of an epoch at or before the committed one |
+//! | `rescale.…` | what [`rescale`] leaves, where state was moved or is being moved |
 //!
 //! Every file carries the job's id, so that files which strayed from another directory are noticed.
 
@@ -29,6 +30,7 @@ pub mod offline;
 mod read;
 mod recover;
 mod redb;
+pub mod rescale;
 mod store;
 mod tables;
 #[cfg(test)]

@@ -34,6 +34,7 @@ const META: TableDefinition<'static, &str, &[u8]> = TableDefinition::new("wasmil
 const META_ROW: &str = "meta";
 const TABLE_PREFIX: &str = "table/";
 const SCHEMA_BYTES: usize = 4;
+const NO_SCHEMA_VERSION: &str = "a value has no schema version";
 
 type Rows<'a> = TableDefinition<'a, &'static [u8], &'static [u8]>;
 type ReadRows = ::redb::ReadOnlyTable<&'static [u8], &'static [u8]>;
@@ -373,15 +374,26 @@ pub(super) struct Cursor {
     buffer: Vec<u8>,
 }
 
+impl Cursor {
+    /// The next row, with the schema version of its value.
+    pub(super) fn next_with_version(&mut self) -> Option<Result<(u32, Cell), StateError>> {
+        let row = self.range.next()?.map_err(|error| failed(&self.path, "read", error.into()));
+        Some(row.and_then(|(key, value)| {
+            let (_, key) = key_of(&self.path, key.value())?;
+            let (version, value) = value
+                .value()
+                .split_first_chunk::<SCHEMA_BYTES>()
+                .ok_or_else(|| damaged(&self.path, NO_SCHEMA_VERSION))?;
+            Ok((u32::from_le_bytes(*version), Cell::new_in(&mut self.buffer, key, Some(value))))
+        }))
+    }
+}
+
 impl Iterator for Cursor {
     type Item = Result<Cell, StateError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let row = self.range.next()?.map_err(|error| failed(&self.path, "read", error.into()));
-        Some(row.and_then(|(key, value)| {
-            let (_, key) = key_of(&self.path, key.value())?;
-            Ok(Cell::new_in(&mut self.buffer, key, Some(value_of(&self.path, value.value())?)))
-        }))
+        self.next_with_version().map(|row| row.map(|(_, cell)| cell))
     }
 }
 
@@ -418,7 +430,7 @@ fn key_of<'r>(path: &Path, row: &'r [u8]) -> Result<(Partition, &'r [u8]), State
 }
 
 fn value_of<'r>(path: &Path, row: &'r [u8]) -> Result<&'r [u8], StateError> {
-    row.get(SCHEMA_BYTES..).ok_or_else(|| damaged(path, "a value has no schema version"))
+    row.get(SCHEMA_BYTES..).ok_or_else(|| damaged(path, NO_SCHEMA_VERSION))
 }
 
 /// Opens a database. redb may panic on a file that was altered from outside before its check comes to it: that is damage, too.
