@@ -9,8 +9,9 @@ interface Peer {
   # Messages number `first` and following of the session, in order. What has come before is dropped; what leaves a gap ends the connection. `through` acknowledges
   # all messages up to it: they have been handed over, and are counted where they went.
 
-  beat @1 () -> (through :UInt64);
-  # Says that the caller is alive, and measures the way there and back. `through` is as of `push`.
+  beat @1 () -> (through :UInt64, received :UInt64, asked :UInt64, answered :UInt64);
+  # Says that the caller is alive, and measures the way there and back. `through` is as of `push`. The rest tells the caller whether something was lost on the way: the number of the last message
+  # that has come, and how many lookups have come over this connection and were answered.
 
   get @2 (attempt :UInt64, table :UInt64, keys :Column, read :Read) -> (answer :GetAnswer);
   # The values of `keys` in a table (by its number in the job) whose owner is the callee's.

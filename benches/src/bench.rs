@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::bids;
+use crate::cluster::Cluster;
 use crate::job::{Job, remove};
 use crate::manifest::Manifest;
 use crate::process::{self, Usage};
@@ -141,6 +142,19 @@ impl Bench {
     /// Those of [`Job::create`].
     pub fn job(&self, name: &str, manifest: &Manifest, records: u64) -> Result<Job> {
         Job::create(&self.wasmill, self.out(name), manifest, limit(records))
+    }
+
+    /// A job on several hosts, in a directory of its own.
+    ///
+    /// # Errors
+    /// Those of [`Cluster::create`].
+    pub fn cluster(&self, name: &str, hosts: usize) -> Result<Cluster> {
+        Cluster::create(&self.wasmill, self.out(name), hosts)
+    }
+
+    /// This program.
+    pub fn program(&self) -> &Path {
+        &self.yardsticks
     }
 
     /// Runs a yardstick program over `input`.

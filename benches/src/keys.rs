@@ -41,6 +41,9 @@ pub fn write_keys_paced(output: &mut impl Write, lines: Range<u64>, distinct: u6
     Ok(())
 }
 
+/// The keys that are hot with [`Draw::Hot`].
+const HOT_KEYS: u64 = 100;
+
 /// How the second keys of pairs are drawn from all keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Draw {
@@ -48,6 +51,8 @@ pub enum Draw {
     Even,
     /// The k-th with a likelihood of 1 / k^0.99.
     Zipf,
+    /// One of the first hundred in nine of ten cases, and else each as likely as any other.
+    Hot,
 }
 
 /// Writes the header of a file of pairs.
@@ -64,11 +69,16 @@ pub fn write_pairs_header(output: &mut impl Write) -> io::Result<()> {
 /// Those of writing.
 pub fn write_pairs(output: &mut impl Write, count: u64, distinct: u64, draw: Draw, seed: u64) -> io::Result<()> {
     let cumulated = match draw {
-        Draw::Even => Vec::new(),
+        Draw::Even | Draw::Hot => Vec::new(),
         Draw::Zipf => zipf(distinct),
     };
     let drawn = |number: u64| match draw {
         Draw::Even => mix(number ^ seed) % distinct,
+        Draw::Hot => {
+            let drawn = mix(number ^ seed);
+            let among = if drawn.is_multiple_of(10) { distinct } else { HOT_KEYS.min(distinct) };
+            (drawn >> 8) % among
+        }
         Draw::Zipf => {
             let point = mix(number ^ seed) as f64 / u64::MAX as f64;
             cumulated.partition_point(|&sum| sum < point).min(cumulated.len() - 1) as u64
@@ -77,6 +87,27 @@ pub fn write_pairs(output: &mut impl Write, count: u64, distinct: u64, draw: Dra
     for line in 0..count {
         let own = if draw == Draw::Zipf { drawn(2 * line + 1) } else { line % distinct };
         writeln!(output, "{:016x},{:016x}", mix(own), mix(drawn(2 * line)))?;
+    }
+    Ok(())
+}
+
+/// Writes pairs with their header at an even pace of `a_second`, all keys drawn evenly.
+///
+/// # Errors
+/// Those of writing.
+pub fn write_pairs_paced(output: &mut impl Write, count: u64, distinct: u64, a_second: u64) -> io::Result<()> {
+    write_pairs_header(output)?;
+    let start = Instant::now();
+    let mut buffer = Vec::new();
+    for line in 0..count {
+        let (own, other) = (mix(2 * line) % distinct, mix(2 * line + 1) % distinct);
+        writeln!(buffer, "{:016x},{:016x}", mix(own), mix(other))?;
+        if line + 1 == count || line + 1 >= lines_due(start.elapsed(), a_second) {
+            output.write_all(&buffer)?;
+            buffer.clear();
+            let due = Duration::from_secs_f64((line + 1) as f64 / a_second as f64);
+            thread::sleep(due.saturating_sub(start.elapsed()));
+        }
     }
     Ok(())
 }
@@ -135,6 +166,15 @@ mod tests {
         }
         // The first of 100 keys has 1 / 5.2 of all.
         assert!((1_700..2_150).contains(&hot), "{hot}");
+    }
+
+    #[test]
+    fn nine_of_ten_are_hot() {
+        let mut text = Vec::new();
+        write_pairs(&mut text, 10_000, 100_000, Draw::Hot, 1).unwrap();
+        let hot: HashSet<String> = keys(0..100, 100).into_iter().collect();
+        let of_hot = String::from_utf8(text).unwrap().lines().filter(|line| hot.contains(&line[17..])).count();
+        assert!((8_850..9_150).contains(&of_hot), "{of_hot}");
     }
 
     #[test]

@@ -5,7 +5,9 @@
 
 mod bench;
 mod bids;
+mod cluster;
 mod digest;
+mod floor;
 mod job;
 mod keys;
 mod lines;
@@ -66,12 +68,16 @@ enum Inner {
         input: PathBuf,
         output: PathBuf,
     },
+    /// The other side of the floor of remote lookups.
+    #[command(hide = true)]
+    Floor,
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let done = match &arguments.inner {
         Some(Inner::Yardstick { program, input, output }) => yardstick::run(*program, input, output).map(|()| true),
+        Some(Inner::Floor) => floor::serve().map(|()| true),
         None if arguments.list => {
             list(arguments.filter.as_deref());
             Ok(true)

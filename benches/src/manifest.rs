@@ -1,7 +1,7 @@
 //! The manifests of the measured jobs, as text.
 
 use std::fmt::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A manifest being written.
 #[derive(Debug, Clone)]
@@ -59,6 +59,27 @@ impl Manifest {
         self.section("sources.in", &entries)
     }
 
+    /// Adds the source `in`: pairs from standard input, whose loss in a crash is accepted.
+    pub fn pairs_from_stdin(self) -> Self {
+        let entries = "kind = \"stdin\"\naccept-loss = true\nformat = \"csv\"\ncsv-value = \"raw\"\nkey = \"own\"\n";
+        self.section("sources.in", entries)
+    }
+
+    /// Adds a source of pairs for each path: the first is read by the first host, `a`, and so on. Without hosts, all are read by the one that there is.
+    pub fn shares(mut self, paths: &[PathBuf], on_hosts: bool) -> Self {
+        for (path, host) in paths.iter().zip(["a", "b", "c"]) {
+            let (path, hosts) = (
+                quoted(&path.to_string_lossy()),
+                if on_hosts { format!("hosts = [\"{host}\"]\n") } else { String::new() },
+            );
+            let entries = format!(
+                "kind = \"file\"\npath = {path}\nformat = \"csv\"\ncsv-value = \"raw\"\nkey = \"own\"\n{hosts}"
+            );
+            self = self.section(&format!("sources.in-{host}"), &entries);
+        }
+        self
+    }
+
     /// Adds the operator `work`, which reads `in` and may use its own table `held` as `others`.
     pub fn operator_with_others(self, component: &Path, config: &str, serializable: bool) -> Self {
         let isolation = if serializable { "isolation = \"serializable\"\n" } else { "" };
@@ -70,6 +91,27 @@ impl Manifest {
     /// Adds the source `in`: standard input, whose loss in a crash is accepted.
     pub fn stdin(self, form: Form) -> Self {
         self.section("sources.in", &format!("kind = \"stdin\"\naccept-loss = true\n{}", form_entries(form)))
+    }
+
+    /// As [`Manifest::operator_with_others`], fed by `inputs`, written as a TOML list.
+    pub fn operator_of_shares(self, component: &Path, inputs: &str, config: &str) -> Self {
+        let component = quoted(&component.to_string_lossy());
+        let entries = format!(
+            "component = {component}\ninputs = {inputs}\nconfig = {{ {config} }}\ntables.held.open = true\n\
+             uses.others = {{ table = \"work.held\", read = true, update = true }}\n"
+        );
+        self.section("operators.work", &entries)
+    }
+
+    /// Sets the number of workers of a host.
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.text = self.text.replace("workers = 2\n", &format!("workers = {workers}\n"));
+        self
+    }
+
+    /// Adds text as it is.
+    pub fn plus(self, text: &str) -> Self {
+        self.and(text)
     }
 
     /// Adds the operator `work`, which reads `in`. `config` is the inside of an inline table.

@@ -33,6 +33,28 @@ pub struct Summary {
     /// Figures by operator.
     #[serde(default)]
     pub operators: BTreeMap<String, serde_json::Value>,
+    /// How the hosts were at the end, where there are several.
+    pub cluster: Option<ClusterSummary>,
+}
+
+/// How the hosts of a job were at the end, as one of them knows it.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct ClusterSummary {
+    /// Its lookups of what others own, by host and table.
+    pub lookups: Vec<Lookups>,
+}
+
+/// A host's lookups of one table at one other host.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct Lookups {
+    /// Keys asked for.
+    pub keys_asked: u64,
+    /// Keys that travelled.
+    pub keys_sent: u64,
+    /// Batches sent.
+    pub batches: u64,
+    /// From a question to its answer, in milliseconds.
+    pub latency_ms: Quantiles,
 }
 
 /// A distribution, by three of its quantiles; none when nothing was measured.
@@ -72,7 +94,8 @@ mod tests {
             r#"{"records_in": 5, "records_out": 4, "rejected": 1, "elapsed_s": 1.5, "cpu_s": 2, "epochs": 3,
                 "peak_memory_bytes": 1000, "seal_pause_ms": {"p50": 1, "p99": 2.5, "max": 3, "p999": 4},
                 "commit_ms": {"p50": null, "p99": null, "max": null}, "first_record_ms": 41.5,
-                "operators": {"stats": {"records_in": 5}}, "new": []}"#,
+                "operators": {"stats": {"records_in": 5}}, "new": [],
+                "cluster": {"host": "a", "lookups": [{"keys_asked": 3, "keys_sent": 2, "batches": 1, "latency_ms": {"p50": 0.5}}]}}"#,
         )
         .unwrap();
         assert_eq!((summary.records_in, summary.records_out, summary.rejected, summary.epochs), (5, 4, 1, 3));
@@ -80,6 +103,9 @@ mod tests {
         assert_eq!(summary.commit_ms, Quantiles::default());
         assert_eq!((summary.first_record_ms, summary.feed_cpu_s), (Some(41.5), None));
         assert_eq!(summary.operators["stats"]["records_in"], 5);
+        let latency_ms = Quantiles { p50: Some(0.5), p99: None, max: None };
+        let lookups = vec![Lookups { keys_asked: 3, keys_sent: 2, batches: 1, latency_ms }];
+        assert_eq!(summary.cluster, Some(ClusterSummary { lookups }));
     }
 
     #[test]

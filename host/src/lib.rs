@@ -7,6 +7,7 @@ pub mod record;
 pub mod key;
 pub mod time;
 pub mod metrics;
+mod thread;
 pub mod disk;
 #[cfg(test)]
 mod dice;

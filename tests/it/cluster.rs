@@ -1,7 +1,7 @@
 //! Jobs on several hosts: processes on loopback that are killed, stopped and started again. Results are those of a plain computation.
 
 use std::collections::BTreeMap;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -15,34 +15,42 @@ use crate::tables::{ACCOUNTS, OPENING, balances, bytes, head, sink};
 /// How long a job may take to notice something and be under way again.
 const RECOVERY_MAX: Duration = Duration::from_secs(30);
 /// A host that is silent for so long is lost.
-const LOST_AFTER_MS: u64 = 1_000;
+pub const LOST_AFTER_MS: u64 = 1_000;
 const FILES: u64 = 12;
 
 /// A job on hosts `a`, `b`, …
-struct Cluster {
-    job: Job,
-    hosts: Vec<String>,
+pub struct Cluster {
+    pub job: Job,
+    pub hosts: Vec<String>,
     running: BTreeMap<String, Running>,
 }
 
 impl Cluster {
     /// The job with `hosts` hosts on free addresses.
-    fn new(job: Job, hosts: usize) -> Self {
+    pub fn new(job: Job, hosts: usize) -> Self {
         let listeners: Vec<TcpListener> = (0..hosts).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-        let names: Vec<String> = (0..hosts).map(|host| char::from(b'a' + host as u8).to_string()).collect();
+        let addresses: Vec<SocketAddr> = listeners.iter().map(|listener| listener.local_addr().unwrap()).collect();
+        Self::reached_at(job, &addresses, &addresses)
+    }
+
+    /// The job with a host for each address, at which the others reach it; it listens at another one where that differs.
+    pub fn reached_at(job: Job, addresses: &[SocketAddr], listens: &[SocketAddr]) -> Self {
+        let names: Vec<String> = (0..addresses.len()).map(|host| char::from(b'a' + host as u8).to_string()).collect();
         let mut arguments = vec!["--set".to_owned(), format!("cluster.lost-after={LOST_AFTER_MS}ms")];
-        for (name, listener) in names.iter().zip(&listeners) {
-            let address = listener.local_addr().unwrap();
+        for (name, (address, listen)) in names.iter().zip(addresses.iter().zip(listens)) {
             arguments.extend(["--set".to_owned(), format!("cluster.hosts.{name}.address={address}")]);
+            if listen != address {
+                arguments.extend(["--set".to_owned(), format!("cluster.hosts.{name}.listen={listen}")]);
+            }
         }
         Self { job: job.arguments(arguments), hosts: names, running: BTreeMap::new() }
     }
 
-    fn start(&mut self, host: &str) {
+    pub fn start(&mut self, host: &str) {
         self.running.insert(host.to_owned(), self.job.start_host(host));
     }
 
-    fn start_all(&mut self) {
+    pub fn start_all(&mut self) {
         for host in self.hosts.clone() {
             if !self.running.contains_key(&host) {
                 self.start(&host);
@@ -50,34 +58,38 @@ impl Cluster {
         }
     }
 
-    fn kill(&mut self, host: &str) {
+    pub fn kill(&mut self, host: &str) {
         self.running.remove(host).expect("the host runs").kill();
     }
 
+    pub fn signal(&self, host: &str, signal: Signal) {
+        self.running[host].signal(signal);
+    }
+
     /// Whether all hosts run.
-    fn is_running(&mut self) -> bool {
+    pub fn is_running(&mut self) -> bool {
         self.running.values_mut().all(Running::is_running)
     }
 
     /// Waits until all hosts have ended.
-    fn wait(&mut self) -> Vec<Ended> {
+    pub fn wait(&mut self) -> Vec<Ended> {
         std::mem::take(&mut self.running).into_values().map(Running::wait).collect()
     }
 
-    fn serving(&self, host: &str) -> Option<Serving> {
+    pub fn serving(&self, host: &str) -> Option<Serving> {
         let told: Value =
             serde_json::from_slice(&std::fs::read(self.job.path(format!("state/{host}/serving"))).ok()?).ok()?;
         Some(Serving { http: told["http"].as_str()?.parse().ok()?, capnp: None, pid: told["pid"].as_u64()? })
     }
 
-    fn status(&self, host: &str) -> Option<Value> {
+    pub fn status(&self, host: &str) -> Option<Value> {
         let mut http = Http::try_connect(self.serving(host)?.http)?;
         Some(http.get_while_running("/status")?.json())
     }
 
     /// Waits until a host's status is as it should be.
     #[track_caller]
-    fn wait_for_status(&self, host: &str, is_so: impl Fn(&Value) -> bool) {
+    pub fn wait_for_status(&self, host: &str, is_so: impl Fn(&Value) -> bool) {
         let start = Instant::now();
         let mut last = None;
         while start.elapsed() < RECOVERY_MAX {
@@ -91,7 +103,7 @@ impl Cluster {
     }
 
     /// The committed state of a table on all hosts, which do not run. No two have the same key.
-    fn integers(&self, table: &str) -> BTreeMap<String, i64> {
+    pub fn integers(&self, table: &str) -> BTreeMap<String, i64> {
         let mut all = BTreeMap::new();
         for host in &self.hosts {
             let scan = ["state", "scan", "job.toml", table, "--json", "--limit", "10000000", "--host", host];
@@ -107,12 +119,12 @@ impl Cluster {
         all
     }
 
-    fn output_lines(&self, folder: &str) -> Vec<String> {
+    pub fn output_lines(&self, folder: &str) -> Vec<String> {
         self.hosts.iter().flat_map(|host| output_lines(&self.job.path(folder).join(host))).collect()
     }
 
     /// All balances as of an epoch that every host retains, while they run.
-    fn balances_as_of(&self, epoch: u64) -> Option<Vec<i64>> {
+    pub fn balances_as_of(&self, epoch: u64) -> Option<Vec<i64>> {
         let mut all = Vec::new();
         for host in &self.hosts {
             let mut http = Http::try_connect(self.serving(host)?.http)?;
@@ -129,14 +141,14 @@ impl Cluster {
     }
 
     /// The newest epoch that every running host has committed, and whether all answer.
-    fn newest_epoch(&self) -> Option<u64> {
+    pub fn newest_epoch(&self) -> Option<u64> {
         let newest = |host: &String| self.status(host)?["readable"]["newest"].as_u64();
         self.hosts.iter().map(newest).collect::<Option<Vec<u64>>>()?.into_iter().min()
     }
 }
 
 /// Transfers between accounts, spread over files. `fields` are further lines of the operator.
-fn transfers(count: u64, opening: i64, cents_max: u64, fields: &str) -> (Job, Vec<Value>) {
+pub fn transfers(count: u64, opening: i64, cents_max: u64, fields: &str) -> (Job, Vec<Value>) {
     let manifest = format!(
         "{}[sources.events]\nkind = \"file\"\npath = \"events\"\nformat = \"jsonl\"\nkey = \"/account\"\n\
          [operators.transfer]\ncomponent = \"{{guest:transfer}}\"\ninputs = [\"events\"]\n\
@@ -161,7 +173,7 @@ fn transfers(count: u64, opening: i64, cents_max: u64, fields: &str) -> (Job, Ve
     (job, events)
 }
 
-const OVERDRAFT: &str = "config = { overdraft = true }";
+pub const OVERDRAFT: &str = "config = { overdraft = true }";
 
 fn check_transfers(hosts: usize) {
     let (job, events) = transfers(30_000, OPENING, 500, OVERDRAFT);
@@ -195,7 +207,7 @@ fn transactions_on_three_hosts_spend_no_coin_twice() {
 
 /// A transfer that was only half there would be seen, since an opening is no round sum.
 #[track_caller]
-fn check_total(balances: &[i64]) {
+pub fn check_total(balances: &[i64]) {
     let total: i64 = balances.iter().sum();
     assert!(total % OPENING == 0 && total <= ACCOUNTS * OPENING, "there are {total} cents");
 }

@@ -78,8 +78,8 @@ fn sum_by(records: &[Value], field: &str, sums: &mut BTreeMap<String, i64>) {
     }
 }
 
-/// Two operators that look each other's tables up and change them, while each writes its own.
-pub fn check_both_ways(count: u64, consistency: &str, fields: &str) -> Ended {
+/// Two operators that look each other's tables up and change them, while each writes its own; and what their tables hold at the end.
+pub fn both_ways(count: u64, consistency: &str, fields: &str) -> (Job, [BTreeMap<String, i64>; 2]) {
     let mut dice = Dice(11);
     let (left, right) = (requests(count, 50, &mut dice), requests(count, 50, &mut dice));
     let config = format!("mode = \"meet\", consistency = \"{consistency}\"");
@@ -94,19 +94,30 @@ pub fn check_both_ways(count: u64, consistency: &str, fields: &str) -> Ended {
     let job = Job::new(&manifest.concat()).time_limit(TIME_LIMIT * soak_times() as u32);
     job.write("left-in.jsonl", json_lines(&left));
     job.write("right-in.jsonl", json_lines(&right));
-    let ended = job.run().succeeded();
     let mut sums = [BTreeMap::new(), BTreeMap::new()];
     sum_by(&left, "k", &mut sums[0]);
     sum_by(&right, "to", &mut sums[0]);
     sum_by(&right, "k", &mut sums[1]);
     sum_by(&left, "to", &mut sums[1]);
-    assert_eq!([integers(&job, "left"), integers(&job, "right")], sums);
-    let found = read_json(&job.output_lines("found"));
-    assert_eq!(found.len(), left.len() + right.len());
+    (job, sums)
+}
+
+/// Each record of [`both_ways`] has brought one line, with a value that its key has had.
+pub fn check_found(lines: &[String], count: u64, sums: &[BTreeMap<String, i64>; 2]) {
+    let found = read_json(lines);
+    assert_eq!(found.len() as u64, 2 * count);
     for record in found {
         let most = sums.iter().filter_map(|sums| sums.get(&text(&record, "to"))).max();
         assert!(record["found"].as_i64().unwrap_or(0) <= *most.unwrap(), "{record}");
     }
+}
+
+/// Runs [`both_ways`] and holds its tables and output against what they must be.
+pub fn check_both_ways(count: u64, consistency: &str, fields: &str) -> Ended {
+    let (job, sums) = both_ways(count, consistency, fields);
+    let ended = job.run().succeeded();
+    assert_eq!([integers(&job, "left"), integers(&job, "right")], sums);
+    check_found(&job.output_lines("found"), count, &sums);
     ended
 }
 

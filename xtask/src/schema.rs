@@ -13,7 +13,7 @@ struct Schema {
     parent: &'static str,
 }
 
-const SCHEMAS: [Schema; 2] = [
+const SCHEMAS: [Schema; 3] = [
     Schema {
         schema: "schema/query.capnp",
         code: "host/src/lookup/generated/query_capnp.rs",
@@ -24,6 +24,7 @@ const SCHEMAS: [Schema; 2] = [
         code: "host/src/cluster/link/generated/peer_capnp.rs",
         parent: "cluster::link::generated",
     },
+    Schema { schema: "benches/floor.capnp", code: "benches/src/floor/floor_capnp.rs", parent: "floor" },
 ];
 
 /// Writes the code, or with `--check` compares it.

@@ -1,6 +1,7 @@
 //! The measurements, in the order in which they run.
 
 mod checkpoint;
+mod cluster;
 mod pass_through;
 mod readers;
 mod start;
@@ -17,6 +18,7 @@ pub const GROUPS: &[Group] = &[
     checkpoint::GROUP,
     tables::GROUP,
     readers::GROUP,
+    cluster::GROUP,
     start::GROUP,
 ];
 

@@ -125,6 +125,7 @@ pub fn start(admin: &Admin, token: Option<String>, state: &Path, facts: Facts) -
     let access = Arc::new(Access::new(token, http));
     let work = move || answer(listener, capnp.map(|(listener, _)| listener), access, facts, stopped);
     let thread = std::thread::Builder::new().name("admin".to_owned()).spawn(move || {
+        crate::thread::answer_soon();
         match std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)) {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::error!(%error, "nobody answers readers any more; the job goes on"),

@@ -74,7 +74,20 @@ fn check_addresses(cluster: &Cluster, findings: &mut Vec<Finding>) {
         findings.extend(name_fault(name).map(|fault| Finding::error(At::key(["cluster", "hosts", name]), fault)));
         let at = || At::value(["cluster", "hosts", name, "address"]);
         let written = &host.address;
+        if let Some(listen) = &host.listen {
+            let at = || At::value(["cluster", "hosts", name, "listen"]);
+            match Address::parse(listen) {
+                Ok(address) => findings.extend(exposure(cluster, listen, &address, at())),
+                Err((message, help)) => findings.push(Finding::error(at(), message).help(help)),
+            }
+        }
         let address = match Address::parse(written) {
+            Ok(address) if address.is_unspecified() => {
+                let message = format!("`{written}` is not an address: others cannot connect to it");
+                let help = "`address` is what the others connect to; where it should listen at all addresses, say so by `listen`";
+                findings.push(Finding::error(at(), message).help(help));
+                continue;
+            }
             Ok(address) => address,
             Err((message, help)) => {
                 findings.push(Finding::error(at(), message).help(help));
@@ -86,14 +99,17 @@ fn check_addresses(cluster: &Cluster, findings: &mut Vec<Finding>) {
             findings
                 .push(finding.help("give each host an address of its own; hosts on one machine differ in the port"));
         }
-        if !address.is_loopback() && cluster.tls.is_none() && !cluster.insecure {
-            let message = format!("`{written}` can be reached from elsewhere, and there is no `[cluster.tls]`");
-            findings.push(Finding::error(at(), message).help(
-                "add `[cluster.tls]`, or, where nobody else can get at the network, `insecure = true` to `[cluster]`",
-            ));
-        }
+        findings.extend(exposure(cluster, written, &address, at()));
         seen.push((name, address));
     }
+}
+
+/// An address that others can get at, where nothing makes sure who they are.
+fn exposure(cluster: &Cluster, written: &str, address: &Address, at: At) -> Option<Finding> {
+    let is_safe = address.is_loopback() || cluster.tls.is_some() || cluster.insecure;
+    let message = format!("`{written}` can be reached from elsewhere, and there is no `[cluster.tls]`");
+    let help = "add `[cluster.tls]`, or, where nobody else can get at the network, `insecure = true` to `[cluster]`";
+    (!is_safe).then(|| Finding::error(at, message).help(help))
 }
 
 fn check_tls(cluster: &Cluster, findings: &mut Vec<Finding>) {
@@ -226,10 +242,12 @@ impl Address {
             (None, Err(_)) if !host.chars().all(allowed) => return wrong("it is neither an IP address nor a name"),
             (None, Err(_)) => HostPart::Name(host.to_ascii_lowercase()),
         };
-        match host {
-            HostPart::Ip(ip) if ip.is_unspecified() => wrong("others cannot connect to it"),
-            host => Ok(Self { host, port }),
-        }
+        Ok(Self { host, port })
+    }
+
+    /// Whether it stands for all addresses of a machine.
+    fn is_unspecified(&self) -> bool {
+        matches!(self.host, HostPart::Ip(ip) if ip.is_unspecified())
     }
 
     /// Whether only this machine can reach it.

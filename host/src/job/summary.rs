@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::{Ended, JobError, Meters, SourceMeters};
+use super::{ClusterStatus, Ended, JobError, Meters, SourceMeters};
 use crate::metrics::{OwnMetrics, Percentiles};
 use crate::state::MemoryUse;
 
@@ -61,6 +61,8 @@ pub struct Summary {
     pub operators: BTreeMap<String, OperatorSummary>,
     /// Records received, by sink.
     pub sinks: BTreeMap<String, u64>,
+    /// How the hosts were at the end, as this one knows it, where the job has several.
+    pub cluster: Option<ClusterStatus>,
 }
 
 /// What state takes in memory.
@@ -164,6 +166,7 @@ impl Summary {
                 .collect(),
             operators: operators(meters),
             sinks: meters.sinks.lock().iter().map(|(name, records)| (name.clone(), records.get())).collect(),
+            cluster: meters.cluster.lock().clone(),
         }
     }
 }

@@ -56,9 +56,20 @@ impl Default for Cluster {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Host {
-    /// Where it listens and the others connect to: an IP address or a name, and a port.
+    /// Where the others connect to, and where it listens unless `listen` says otherwise: an IP address or a name, and a port.
     #[schemars(example = &"10.0.0.1:7101")]
     pub address: String,
+    /// Where it listens, where that is not what the others connect to: behind a proxy or address translation, or in a container. `0.0.0.0` stands for all addresses of the machine.
+    #[schemars(example = &"0.0.0.0:7101")]
+    pub listen: Option<String>,
+}
+
+impl Host {
+    /// The address to listen at.
+    #[must_use]
+    pub fn listens_at(&self) -> &str {
+        self.listen.as_deref().unwrap_or(&self.address)
+    }
 }
 
 /// Mutual TLS: every host shows a certificate that bears its name as a DNS name and is signed by the CA. In each path, `{host}` stands for the host's name.

@@ -93,7 +93,8 @@ impl Feeder {
         let thread = std::thread::Builder::new()
             .name("feed-redb".to_owned())
             .spawn(move || {
-                lower_priority();
+                // It is not late for that: nobody waits for redb while tasks have work.
+                crate::thread::yield_to_others();
                 inner.run();
             })
             .map_err(|error| StateError::Feeder(error.to_string()))?;
@@ -233,14 +234,6 @@ impl Inner {
         self.shared.set_durable(last.epoch);
         Ok((last.epoch, meta.tables))
     }
-}
-
-/// Lowers the priority of this thread: where cores are scarce, feeding must not hold up tasks. It is not late for that: nobody waits for it while
-/// tasks have work.
-fn lower_priority() {
-    const NICENESS: i32 = 5;
-    // Where the system refuses, feeding competes as any other thread does.
-    let _ = rustix::process::nice(NICENESS);
 }
 
 /// The processor time of this thread.

@@ -4,7 +4,7 @@
 //! epoch is listed beside the slots as it happens; sealing takes that list and looks at nothing else. This file knows nothing of locks,
 //! budgets or what lies behind memory.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
@@ -35,19 +35,49 @@ struct Slot {
     /// The epoch that wrote it; of a cell read from redb, an epoch since which it has not changed. In either case: the value as of this epoch and of each after it.
     epoch: Epoch,
     hash: SlotHash,
-    /// Where it stands in the list of changes, while `epoch` is the open one.
-    change: u32,
-    /// Whether it was used since the sweep last came by.
-    used: AtomicBool,
+    mark: Mark,
 }
 
 impl Slot {
     fn clean(hash: SlotHash, cell: Cell, epoch: Epoch) -> Self {
-        Self { cell, epoch, hash, change: 0, used: AtomicBool::new(false) }
+        Self { cell, epoch, hash, mark: Mark::default() }
     }
 
     fn holds(&self, hash: SlotHash, key: &[u8]) -> bool {
         self.hash == hash && self.cell.key() == key
+    }
+}
+
+/// Two things in four bytes, which keep a slot at 40: where the slot stands in the list of changes, which counts while its epoch is the open one; and whether it
+/// was used since the sweep last came by. Readers set the second, beside each other.
+#[derive(Debug, Default)]
+struct Mark(AtomicU32);
+
+impl Mark {
+    const USED: u32 = 1 << 31;
+
+    /// Of a slot that is used at this moment.
+    fn of_change(place: usize) -> Self {
+        let place = u32::try_from(place).ok().filter(|place| place & Self::USED == 0);
+        Self(AtomicU32::new(place.expect("memory ends before 2^31 keys of one partition") | Self::USED))
+    }
+
+    fn change(&mut self) -> usize {
+        (*self.0.get_mut() & !Self::USED) as usize
+    }
+
+    fn set_used(&self) {
+        // Most have been: then nothing is written, and the line stays in every core's cache.
+        if self.0.load(Ordering::Relaxed) & Self::USED == 0 {
+            self.0.fetch_or(Self::USED, Ordering::Relaxed);
+        }
+    }
+
+    fn take_used(&mut self) -> bool {
+        let mark = self.0.get_mut();
+        let used = *mark & Self::USED != 0;
+        *mark &= !Self::USED;
+        used
     }
 }
 
@@ -117,9 +147,7 @@ impl PartitionMap {
     /// [`PartitionMap::get`], with an epoch since which the cell has not changed.
     pub(super) fn get_since(&self, hash: SlotHash, key: &[u8]) -> Option<(&Cell, Epoch)> {
         let slot = self.slots.find(hash.spread(), |slot| slot.holds(hash, key))?;
-        if !slot.used.load(Ordering::Relaxed) {
-            slot.used.store(true, Ordering::Relaxed);
-        }
+        slot.mark.set_used();
         Some((&slot.cell, slot.epoch))
     }
 
@@ -127,9 +155,7 @@ impl PartitionMap {
     /// asks [`PartitionMap::get`]; without any, the key is not in memory.
     pub(super) fn likely(&self, hash: SlotHash) -> Option<&Cell> {
         let slot = self.slots.find(hash.spread(), |slot| slot.hash == hash)?;
-        if !slot.used.load(Ordering::Relaxed) {
-            slot.used.store(true, Ordering::Relaxed);
-        }
+        slot.mark.set_used();
         slot.cell.prefetch();
         Some(&slot.cell)
     }
@@ -143,19 +169,19 @@ impl PartitionMap {
             Entry::Occupied(mut entry) => {
                 let slot = entry.get_mut();
                 if slot.epoch == open {
-                    self.changes[slot.change as usize] = cell.clone();
+                    self.changes[slot.mark.change()] = cell.clone();
+                    slot.mark.set_used();
                 } else {
-                    slot.change = list_change(&mut self.changes, cell.clone());
+                    slot.mark = list_change(&mut self.changes, cell.clone());
                 }
                 slot.epoch = open;
-                *slot.used.get_mut() = true;
                 let replaced = std::mem::replace(&mut slot.cell, cell);
                 self.tombstones -= usize::from(!replaced.is_present());
                 Some(replaced)
             }
             Entry::Vacant(entry) => {
-                let change = list_change(&mut self.changes, cell.clone());
-                entry.insert(Slot { cell, epoch: open, hash, change, used: AtomicBool::new(true) });
+                let mark = list_change(&mut self.changes, cell.clone());
+                entry.insert(Slot { cell, epoch: open, hash, mark });
                 None
             }
         }
@@ -211,7 +237,7 @@ impl PartitionMap {
             if slot.epoch > durable || (sweep == Sweep::Tombstones && slot.cell.is_present()) {
                 continue;
             }
-            if std::mem::take(slot.used.get_mut()) {
+            if slot.mark.take_used() {
                 continue;
             }
             let cell = entry.remove().0.cell;
@@ -225,9 +251,9 @@ impl PartitionMap {
     }
 }
 
-fn list_change(changes: &mut Vec<Cell>, cell: Cell) -> u32 {
+fn list_change(changes: &mut Vec<Cell>, cell: Cell) -> Mark {
     changes.push(cell);
-    u32::try_from(changes.len() - 1).expect("memory ends before 2^32 keys of one partition")
+    Mark::of_change(changes.len() - 1)
 }
 
 /// The slots that fit into so many places: hashbrown keeps an eighth free.
@@ -260,6 +286,11 @@ mod tests {
 
     fn write(map: &mut PartitionMap, key: &[u8], value: Option<&[u8]>, open: Epoch) {
         map.write(hash(key), Cell::new(key, value), open);
+    }
+
+    #[test]
+    fn a_slot_is_small() {
+        assert_eq!(size_of::<Slot>(), 40);
     }
 
     #[test]

@@ -3,8 +3,11 @@
 //! - `own`: reads and writes the value of its own key;
 //! - `lookup`: reads the value of the other key, and writes that of its own;
 //! - `read`: reads the value of the other key;
+//! - `fan`: reads the values of 32 keys that follow from the other key, of all that there are;
 //! - `update`: adds to the value of the other key, a vector of eight numbers;
 //! - `nothing`.
+//!
+//! Lookups are live, or with `consistency = "bounded"` up to 100 ms old.
 //!
 //! A record's value is a line `own,other`, both keys 16 bytes long. It is written against the bare contract: the SDK's share is measured with the examples.
 
@@ -21,18 +24,24 @@ const HELD: &str = "held";
 const OTHERS: &str = "others";
 const KEY_BYTES: usize = 16;
 const VALUE_BYTES: usize = 64;
+/// The keys that there are: each is `mix` of a number below this, in hexadecimal digits.
+const KEYS: u64 = 1_000_000;
+const FAN: u64 = 32;
+const BOUND_MS: u64 = 100;
 
 #[derive(Clone, Copy)]
 enum Work {
     Own,
     Lookup,
     Read,
+    Fan,
     Update,
     Nothing,
 }
 
 thread_local! {
     static WORK: Cell<Work> = const { Cell::new(Work::Nothing) };
+    static BOUNDED: Cell<bool> = const { Cell::new(false) };
 }
 
 struct Tables;
@@ -52,11 +61,13 @@ impl Guest for Tables {
             ("own", Work::Own),
             ("lookup", Work::Lookup),
             ("read", Work::Read),
+            ("fan", Work::Fan),
             ("update", Work::Update),
             ("nothing", Work::Nothing),
         ];
         let work = words.into_iter().find(|(word, _)| config.contains(&format!("\"{word}\"")));
-        WORK.set(work.ok_or("`work` must be own, lookup, read, update or nothing")?.1);
+        WORK.set(work.ok_or("`work` must be own, lookup, read, fan, update or nothing")?.1);
+        BOUNDED.set(config.contains("\"bounded\""));
         Ok(())
     }
 
@@ -65,7 +76,8 @@ impl Guest for Tables {
         let done = match work {
             Work::Own => own(&input),
             Work::Lookup => lookup(&input),
-            Work::Read => tables::get_many(OTHERS, &others(&input), &Consistency::Live).map(drop),
+            Work::Read => tables::get_many(OTHERS, &others(&input), &consistency()).map(drop),
+            Work::Fan => tables::get_many(OTHERS, &fan(&input), &consistency()).map(drop),
             Work::Update => update(&input),
             Work::Nothing => Ok(()),
         };
@@ -81,7 +93,7 @@ fn own(input: &Batch) -> Result<(), Error> {
 
 fn lookup(input: &Batch) -> Result<(), Error> {
     read_for_each(input);
-    let found = tables::get_many(OTHERS, &others(input), &Consistency::Live)?;
+    let found = tables::get_many(OTHERS, &others(input), &consistency())?;
     write(input, &found.items)
 }
 
@@ -111,6 +123,10 @@ fn update(input: &Batch) -> Result<(), Error> {
     tables::update_many(OTHERS, &others(input), &Op::AddS64, &operands, &indices(count), None)
 }
 
+fn consistency() -> Consistency {
+    if BOUNDED.get() { Consistency::BoundedMs(BOUND_MS) } else { Consistency::Live }
+}
+
 /// Says that the next read is for the records, each its key.
 fn read_for_each(input: &Batch) {
     if isolation::is_apart() {
@@ -127,6 +143,33 @@ fn others(input: &Batch) -> Column {
         keys.ends.push(keys.bytes.len() as u32);
     }
     keys
+}
+
+/// For each record keys that follow from its other one.
+fn fan(input: &Batch) -> Column {
+    let count = input.values.ends.len() * FAN as usize;
+    let mut keys = Column { bytes: Vec::with_capacity(count * KEY_BYTES), ends: Vec::with_capacity(count) };
+    for &end in &input.values.ends {
+        let other = &input.values.bytes[end as usize - 8..end as usize];
+        let seed = other.first_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        for place in 0..FAN {
+            write_hex(&mut keys.bytes, mix(mix(seed.wrapping_add(place)) % KEYS));
+            keys.ends.push(keys.bytes.len() as u32);
+        }
+    }
+    keys
+}
+
+fn write_hex(bytes: &mut Vec<u8>, number: u64) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    bytes.extend((0..16).rev().map(|digit| DIGITS[(number >> (4 * digit)) as usize & 15]));
+}
+
+/// As the benchmarks' own `mix`, by which they name the keys.
+fn mix(mut bits: u64) -> u64 {
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    bits ^ (bits >> 31)
 }
 
 fn indices(count: usize) -> Vec<u32> {

@@ -51,6 +51,7 @@ async fn ask<T>(
             Route::Lost => return Err(LookupFault::Lost),
             Route::Wait => changed.await,
             Route::Ready { connection, client } => {
+                let _call = peer.call(connection);
                 let answered = tokio::select! {
                     answered = once(client) => answered,
                     () = peer.until_over(connection) => continue,

@@ -16,7 +16,7 @@ use tokio_util::compat::{TokioAsyncReadCompatExt, TokioAsyncWriteCompatExt};
 use super::generated::peer_capnp::peer;
 use super::guard::{Counted, Guarded};
 use super::handshake::Ready;
-use super::peer::{Beats, Closing, FAREWELL_TIME, Peer, said_by};
+use super::peer::{Beats, Closing, FAREWELL_TIME, Gone, Peer, Told, said_by};
 use super::serve::Served;
 use super::tls::Stream;
 use super::wire;
@@ -27,6 +27,8 @@ const MESSAGE_WORDS_MAX: usize = (64 << 20) / 8;
 const NESTING_MAX: i32 = 16;
 /// How many times longer than without a word a peer may be without an answer, which may have to wait behind much else.
 const UNANSWERED_TIMES: u32 = 30;
+/// The same for the first answer, which waits behind nothing.
+const UNANSWERED_TIMES_FIRST: u32 = 4;
 const READ_BUFFER_BYTES: usize = 64 << 10;
 const WRITE_BUFFER_BYTES: usize = 16 << 10;
 
@@ -182,18 +184,27 @@ impl Connection {
     }
 
     fn beat(&mut self) {
-        if self.beats.waiting().is_some_and(|waiting| waiting > self.peer.shared.lost_after * UNANSWERED_TIMES) {
+        let times = if self.beats.has_answered() { UNANSWERED_TIMES } else { UNANSWERED_TIMES_FIRST };
+        if self.beats.waiting().is_some_and(|waiting| waiting > self.peer.shared.lost_after * times) {
             let reason = "it says something now and then, but has answered nothing for a long time";
             return self.peer.end_session(reason, true);
         }
-        let Some(sent) = self.beats.send(&self.peer.meters) else { return };
+        let Some(sent) = self.beats.send(self.peer.gone().0, &self.peer.meters) else { return };
         let answered = self.client.beat_request().send().promise;
         let (peer, number, beats) = (Rc::clone(&self.peer), self.number, Rc::clone(&self.beats));
         self.tasks.spawn_local(async move {
-            match answered.await.and_then(|answered| Ok(answered.get()?.get_through())) {
-                Ok(through) => {
-                    beats.answered(sent, &peer.meters);
+            let told = answered.await.and_then(|answered| {
+                let told = answered.get()?;
+                let come = Gone { messages: told.get_received(), calls: told.get_asked() };
+                Ok((told.get_through(), Told { come, answered: told.get_answered() }))
+            });
+            match told {
+                Ok((through, told)) => {
                     peer.acknowledged(number, through);
+                    if peer.is_connected_by(number) && beats.answered(sent, told, peer.gone().1, &peer.meters) {
+                        tracing::warn!(peer = peer.name, "something was lost on the way; connecting again");
+                        peer.detach(Some(number));
+                    }
                 }
                 Err(_) => _ = peer.give_up(number).await,
             }

@@ -17,7 +17,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 const MAGIC: [u8; 4] = *b"WMIL";
 /// The version of the protocol: of these frames and of `schema/peer.capnp`.
-const PROTOCOL: u16 = 1;
+const PROTOCOL: u16 = 2;
 /// How what is said in TLS begins: an alert, or a handshake.
 const TLS_RECORDS: [[u8; 2]; 2] = [[0x15, 3], [0x16, 3]];
 /// The most bytes behind the beginning of a frame.

@@ -67,7 +67,7 @@ pub const LOST_AFTER: Duration = Duration::from_secs(2);
 pub enum LinkError {
     /// The address cannot be listened at.
     #[error(
-        "listen for other hosts at {address}: {error}; end what listens there, or give the host another `address` in `cluster.hosts`, on all hosts"
+        "listen for other hosts at {address}: {error}; end what listens there, or give the host another `address` (or `listen`) in `cluster.hosts`, on all hosts"
     )]
     Bind {
         /// The address.
@@ -111,7 +111,7 @@ pub enum LinkError {
 pub struct HostAddress {
     /// Its name, which its certificate must bear as a DNS name.
     pub name: String,
-    /// Where it listens, as `HOST:PORT`.
+    /// Where others connect to, as `HOST:PORT`.
     pub address: String,
 }
 
@@ -390,7 +390,10 @@ impl Running {
             attempts: Arc::clone(&link.attempts),
             meters: Arc::clone(&link.meters),
         };
-        let thread = std::thread::Builder::new().name("link".to_owned()).spawn(move || thread.run());
+        let thread = std::thread::Builder::new().name("link".to_owned()).spawn(move || {
+            crate::thread::answer_soon();
+            thread.run()
+        });
         Ok(Self { link, thread: Some(thread.map_err(LinkError::Thread)?) })
     }
 

@@ -74,6 +74,8 @@ struct State {
     connection: Option<Connected>,
     /// The number of the last connection.
     connections: u64,
+    /// The lookups asked over it.
+    calls: Calls,
     /// Deliveries of attempts up to this one are void: some may have been lost with a session.
     void: Attempt,
 }
@@ -131,6 +133,29 @@ pub(super) enum Route {
     Lost,
 }
 
+/// Lookups asked over one connection.
+#[derive(Debug, Clone, Copy, Default)]
+struct Calls {
+    begun: u64,
+    /// Those that are answered, or that nobody waits for any more.
+    done: u64,
+}
+
+/// A lookup asked over a connection, for as long as somebody waits for it.
+pub(super) struct Call<'a> {
+    peer: &'a Peer,
+    connection: u64,
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        let mut state = self.peer.state.borrow_mut();
+        if state.connections == self.connection {
+            state.calls.done += 1;
+        }
+    }
+}
+
 /// For how long nothing has been heard of a peer. Time counts only as far as this host was awake to hear: one that stood still itself does not hold it against the others.
 #[derive(Debug)]
 struct Silence {
@@ -184,6 +209,22 @@ impl Peer {
             (Some(session), None) if session.id == asked_in => Route::Wait,
             _ => Route::Lost,
         }
+    }
+
+    /// A lookup is asked over a connection.
+    pub(super) fn call(&self, connection: u64) -> Call<'_> {
+        let mut state = self.state.borrow_mut();
+        if state.connections == connection {
+            state.calls.begun += 1;
+        }
+        Call { peer: self, connection }
+    }
+
+    /// What has gone over the present connection so far, and how many of its lookups are done.
+    pub(super) fn gone(&self) -> (Gone, u64) {
+        let state = self.state.borrow();
+        let messages = state.session.as_ref().map_or(0, |session| session.outbox.last_sent());
+        (Gone { messages, calls: state.calls.begun }, state.calls.done)
     }
 
     /// Whether all that was sent is acknowledged, or void.
@@ -391,6 +432,7 @@ impl Peer {
         let session = Session { id: fresh, outbox: Outbox::default(), inbox: Inbox::default() };
         state.session.get_or_insert(session);
         state.connections += 1;
+        state.calls = Calls::default();
         let number = state.connections;
         state.connection = Some(Connected { number, client, closing });
         drop(state);
@@ -469,43 +511,113 @@ impl Peer {
     }
 }
 
-/// The heartbeats of one connection that are not answered.
+/// What has gone over a connection: the number of the last message, and of lookups.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Gone {
+    pub(super) messages: u64,
+    pub(super) calls: u64,
+}
+
+/// What a heartbeat's answer tells of the other side.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Told {
+    /// What has come there.
+    pub(super) come: Gone,
+    /// The lookups that were answered.
+    pub(super) answered: u64,
+}
+
+/// The heartbeats of one connection, and whether something was lost on it. A connection loses nothing by itself and keeps its order, but what stands in between may not.
+///
+/// What the answer of a heartbeat tells is held against what had gone when the heartbeat before it was sent: within a heartbeat, what is worked on at the same time may overtake each other.
 #[derive(Default)]
-pub(super) struct Beats(RefCell<VecDeque<Instant>>);
+pub(super) struct Beats(RefCell<Beating>);
+
+#[derive(Default)]
+struct Beating {
+    /// Those without an answer.
+    waiting: VecDeque<(Instant, Gone)>,
+    /// What had gone when the last one that is answered was sent.
+    gone: Gone,
+    /// The answers that the peer had given by then.
+    answered: u64,
+    has_answered: bool,
+}
 
 /// The heartbeats that may be without an answer; more are not sent.
 const BEATS_MAX: usize = 64;
 
 impl Beats {
-    /// Whether another may be sent. If so it counts as sent.
-    pub(super) fn send(&self, meters: &PeerMeters) -> Option<Instant> {
-        let mut waiting = self.0.borrow_mut();
+    /// Whether another may be sent, now that so much has gone. If so it counts as sent.
+    pub(super) fn send(&self, gone: Gone, meters: &PeerMeters) -> Option<Instant> {
+        let waiting = &mut self.0.borrow_mut().waiting;
         if waiting.len() >= BEATS_MAX {
             return None;
         }
         let now = Instant::now();
-        waiting.push_back(now);
-        meters.beats_wait_since(waiting.front().copied());
+        waiting.push_back((now, gone));
+        meters.beats_wait_since(waiting.front().map(|beat| beat.0));
         Some(now)
+    }
+
+    /// Whether any was answered.
+    pub(super) fn has_answered(&self) -> bool {
+        self.0.borrow().has_answered
     }
 
     /// For how long the oldest has been without an answer.
     pub(super) fn waiting(&self) -> Option<Duration> {
-        self.0.borrow().front().map(Instant::elapsed)
+        self.0.borrow().waiting.front().map(|beat| beat.0.elapsed())
     }
 
-    /// One is answered. They are answered in order.
-    pub(super) fn answered(&self, sent: Instant, meters: &PeerMeters) {
-        let mut waiting = self.0.borrow_mut();
-        waiting.retain(|&other| other != sent);
+    /// One is answered, when so many lookups were done here. Says whether something was lost. They are answered in order: what is older is lost, or its answer.
+    pub(super) fn answered(&self, sent: Instant, told: Told, done: u64, meters: &PeerMeters) -> bool {
+        let beating = &mut *self.0.borrow_mut();
+        let Some(place) = beating.waiting.iter().position(|beat| beat.0 == sent) else { return false };
+        let Some((_, gone)) = beating.waiting.drain(..=place).next_back() else { return false };
+        beating.has_answered = true;
         meters.beat_answered(sent.elapsed());
-        meters.beats_wait_since(waiting.front().copied());
+        meters.beats_wait_since(beating.waiting.front().map(|beat| beat.0));
+        let before = std::mem::replace(&mut beating.gone, gone);
+        let owed = std::mem::replace(&mut beating.answered, told.answered);
+        told.come.messages < before.messages || told.come.calls < before.calls || done < owed
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_has_not_come_a_heartbeat_later_is_lost() {
+        let meters = PeerMeters::new("b", false);
+        let gone = |messages, calls| Gone { messages, calls };
+        let lost = |beats: &Beats, at: Gone, come: Gone, answered, done| {
+            let sent = beats.send(at, &meters).expect("few are waiting");
+            beats.answered(sent, Told { come, answered }, done, &meters)
+        };
+        let beats = Beats::default();
+        assert!(!lost(&beats, gone(5, 1), gone(4, 0), 0, 0), "it may be on its way");
+        assert!(!lost(&beats, gone(5, 1), gone(5, 1), 1, 0));
+        assert!(!lost(&beats, gone(9, 3), gone(7, 2), 2, 1), "the second answer may be on its way");
+        assert!(lost(&beats, gone(9, 3), gone(8, 3), 2, 2), "a message");
+        assert!(lost(&beats, gone(9, 3), gone(9, 2), 2, 2), "a lookup");
+        assert!(!lost(&beats, gone(9, 3), gone(9, 3), 3, 2));
+        assert!(lost(&beats, gone(9, 3), gone(9, 3), 3, 2), "an answer");
+    }
+
+    #[test]
+    fn a_heartbeat_that_is_overtaken_is_not_waited_for() {
+        let (beats, meters) = (Beats::default(), PeerMeters::new("b", false));
+        let first = beats.send(Gone::default(), &meters).unwrap();
+        std::thread::yield_now();
+        let second = beats.send(Gone::default(), &meters).unwrap();
+        assert!(first < second && beats.waiting().is_some());
+        let told = Told { come: Gone::default(), answered: 0 };
+        assert!(!beats.answered(second, told, 0, &meters));
+        assert_eq!(beats.waiting(), None);
+        assert!(!beats.answered(first, told, 0, &meters));
+    }
 
     #[test]
     fn silence_ends_with_any_byte_and_does_not_count_while_this_host_stood_still() {

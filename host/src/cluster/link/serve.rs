@@ -37,6 +37,9 @@ pub(super) struct Served {
     connection: Rc<Cell<u64>>,
     under_way: Rc<Cell<usize>>,
     waiting_bytes: Rc<Cell<usize>>,
+    /// The lookups that have come over this connection, and those that were answered.
+    asked: Cell<u64>,
+    answered: Cell<u64>,
 }
 
 /// A number that is raised for as long as this lives.
@@ -61,7 +64,14 @@ impl Drop for Raised {
 
 impl Served {
     pub(super) fn new(peer: Rc<Peer>, connection: Rc<Cell<u64>>) -> Self {
-        Self { peer, connection, under_way: Rc::default(), waiting_bytes: Rc::default() }
+        Self {
+            peer,
+            connection,
+            under_way: Rc::default(),
+            waiting_bytes: Rc::default(),
+            asked: Cell::new(0),
+            answered: Cell::new(0),
+        }
     }
 
     /// Ends the session for what the peer has said.
@@ -128,11 +138,16 @@ impl Server for Served {
         if !self.peer.is_connected_by(self.connection.get()) {
             return Err(Error::failed("the connection is over".to_owned()));
         }
-        results.get().set_through(self.peer.handed_over());
+        let mut told = results.get();
+        told.set_through(self.peer.handed_over());
+        told.set_received(self.peer.ready().received);
+        told.set_asked(self.asked.get());
+        told.set_answered(self.answered.get());
         Ok(())
     }
 
     async fn get(self: Rc<Self>, params: GetParams, mut results: GetResults) -> Result<(), Error> {
+        self.asked.set(self.asked.get() + 1);
         let _place = self.place()?;
         let (attempt, get) = read_get(&params).map_err(|error| self.nonsense(error))?;
         drop(params);
@@ -154,10 +169,12 @@ impl Server for Served {
             Some(Err(refusal)) => wire::write_refusal(told.reborrow().init_refused(), &NoAnswer::Refused(refusal)),
             None => wire::write_refusal(told.reborrow().init_refused(), &NoAnswer::Stale),
         }
+        self.answered.set(self.answered.get() + 1);
         Ok(())
     }
 
     async fn scan(self: Rc<Self>, params: ScanParams, mut results: ScanResults) -> Result<(), Error> {
+        self.asked.set(self.asked.get() + 1);
         let _place = self.place()?;
         let (attempt, scan) = read_scan(&params).map_err(|error| self.nonsense(error))?;
         drop(params);
@@ -187,6 +204,7 @@ impl Server for Served {
             Ok(page) => wire::write_page(told.init_page(), &page)?,
             Err(why) => wire::write_refusal(told.reborrow().init_refused(), &why),
         }
+        self.answered.set(self.answered.get() + 1);
         Ok(())
     }
 

@@ -82,6 +82,11 @@ impl Outbox {
         self.waiting.is_empty()
     }
 
+    /// The number of the last message that was sent.
+    pub(super) fn last_sent(&self) -> u64 {
+        self.acknowledged + self.sent as u64
+    }
+
     /// The next messages to be sent, with the number of the first, if there are any and the window allows it. They count as sent.
     pub(super) fn next(&mut self) -> Option<(u64, impl ExactSizeIterator<Item = &Message>)> {
         if self.sent == self.waiting.len() || self.sent_bytes >= WINDOW_BYTES {
@@ -103,7 +108,7 @@ impl Outbox {
 
     /// The peer has handed over all messages up to number `through`: their bytes, and who wants to know it.
     pub(super) fn acknowledge(&mut self, through: u64) -> Result<(u64, Vec<Acknowledged>), Nonsense> {
-        let to = self.acknowledged + self.sent as u64;
+        let to = self.last_sent();
         if through > to {
             return Err(Nonsense::Acknowledged { through, from: self.acknowledged, to });
         }

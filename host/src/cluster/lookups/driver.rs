@@ -204,7 +204,10 @@ impl Running {
             alarm: Alarm::default(),
         });
         let lookups = Lookups(Arc::clone(&shared));
-        let thread = std::thread::Builder::new().name("lookups".to_owned()).spawn(move || keep_time(&shared))?;
+        let thread = std::thread::Builder::new().name("lookups".to_owned()).spawn(move || {
+            crate::thread::answer_soon();
+            keep_time(&shared);
+        })?;
         Ok(Self { lookups, thread: Some(thread) })
     }
 

@@ -125,6 +125,20 @@ fn addresses_can_be_connected_to() {
 }
 
 #[test]
+fn a_host_may_listen_elsewhere_than_others_connect_to() {
+    let listens = |at: &str| format!("address = \"127.0.0.1:7101\"\nlisten = \"{at}\"");
+    let case = |at: &str, expected: &[&str]| {
+        let edits = [("address = \"127.0.0.1:7101\"", &*listens(at))];
+        check_clustered(&edits, expected);
+    };
+    case("127.0.0.1:7201", &[]);
+    case("7201", &["30:10 `7201` is not an address: it has no port"]);
+    case("0.0.0.0:7201", &["30:10 `0.0.0.0:7201` can be reached from elsewhere, and there is no `[cluster.tls]`"]);
+    let edits = [("address = \"127.0.0.1:7101\"", &*listens("[::]:7201")), ("leader", "insecure = true\nleader")];
+    check_clustered(&edits, &[]);
+}
+
+#[test]
 fn addresses_of_other_machines_need_tls_or_a_word() {
     let open =
         |address: &str| format!("29:11 `{address}` can be reached from elsewhere, and there is no `[cluster.tls]`");

@@ -134,7 +134,8 @@ pub(super) async fn run(
     let parts = Parts::new(loaded, graph, started, meters).await?;
     let settings = link_settings(&parts, host)?;
     let own = settings.own;
-    let listener = link::Running::bind(&settings.hosts[own.index()].address).map_err(JobError::Link)?;
+    let cluster = loaded.manifest.cluster.as_ref().expect("a manifest without it has no host of any name");
+    let listener = link::Running::bind(cluster.hosts[host].listens_at()).map_err(JobError::Link)?;
     let undecided = parts.look_at_state()?;
     let names: Vec<String> = settings.hosts.iter().map(|host| host.name.clone()).collect();
     let hosts = names.len() as u16;
@@ -205,6 +206,7 @@ impl Process<'_> {
                 self.look_around().await;
             }
         }
+        self.note_status();
         self.end()
     }
 

@@ -175,7 +175,7 @@ fn another_version_of_the_protocol_is_answered_so_that_both_know() {
         stream.write_all(b"WMIL\x09\x00\x01\x00\x00\x00\x00").await.unwrap();
         handshake::read(&mut stream).await.unwrap()
     });
-    let known = "speaks version 9 of the protocol between hosts, this host version 1";
+    let known = "speaks version 9 of the protocol between hosts, this host version 2";
     assert!(matches!(said, handshake::Frame::Refused(reason) if reason.contains(known)));
     assert!(first.wait_refused().contains(known));
 }

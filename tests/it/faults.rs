@@ -1,0 +1,173 @@
+//! Jobs on three hosts to whom everything happens that can: hosts are killed and stand still, links are slow, cut both ways or one way, and messages are lost, doubled and swapped. What is committed is
+//! right at every moment, the end is that of a plain computation, and when the harm is over the job is under way again in a stated time.
+
+use std::net::{SocketAddr, TcpListener};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::cluster::{Cluster, LOST_AFTER_MS, OVERDRAFT, check_total, transfers};
+use crate::harness::{Dice, Ended, Job, TIME_LIMIT, seed, soak_times};
+use crate::relay::{Harm, Harms, Relay, Trick};
+use crate::tables::{OPENING, balances, both_ways, check_found};
+
+const HOSTS: usize = 3;
+
+/// When nothing is wrong any more, the next epoch is committed within this time: a host is lost at the latest after `lost-after`, the others look for it again at the latest after
+/// two seconds, and an attempt begins. The rest is for a machine that has other things to do.
+const UNDER_WAY_MAX: Duration = Duration::from_millis(LOST_AFTER_MS + 2_000 + 12_000);
+
+/// Something that goes wrong for a while.
+#[derive(Debug, Clone, Copy)]
+enum Fault {
+    Kill(usize),
+    StandStill(usize),
+    /// The connections to a host, in one direction or in both.
+    Harm(usize, Harms),
+    Reset(usize),
+}
+
+fn draw(dice: &mut Dice) -> Fault {
+    let harm = |dice: &mut Dice, harm: Harm| {
+        let mut harms = Harms::default();
+        match dice.roll(3) {
+            2 => harms = [harm; 2],
+            direction => harms[direction as usize] = harm,
+        }
+        // Nobody connects to the last host.
+        Fault::Harm(dice.roll(HOSTS as u64 - 1) as usize, harms)
+    };
+    match dice.roll(8) {
+        0 | 1 => Fault::Kill(dice.roll(HOSTS as u64) as usize),
+        2 => Fault::StandStill(dice.roll(HOSTS as u64) as usize),
+        3 => Fault::Reset(dice.roll(HOSTS as u64 - 1) as usize),
+        4 => {
+            let delay = Duration::from_millis(1 + dice.roll(30));
+            harm(dice, Harm { delay, ..Harm::default() })
+        }
+        5 => harm(dice, Harm { swallow: true, ..Harm::default() }),
+        _ => {
+            let trick = [Trick::Drop, Trick::Double, Trick::Swap][dice.roll(3) as usize];
+            harm(dice, Harm { next: Some(trick), ..Harm::default() })
+        }
+    }
+}
+
+/// Hosts with a relay in front of each.
+struct Harmed {
+    cluster: Cluster,
+    relays: Vec<Relay>,
+}
+
+impl Harmed {
+    fn new(job: Job) -> Self {
+        let listeners: Vec<TcpListener> = (0..HOSTS).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+        let listens: Vec<SocketAddr> = listeners.iter().map(|listener| listener.local_addr().unwrap()).collect();
+        let relays: Vec<Relay> = listens.iter().map(|&listen| Relay::start(listen)).collect();
+        let addresses: Vec<SocketAddr> = relays.iter().map(Relay::address).collect();
+        Self { cluster: Cluster::reached_at(job, &addresses, &listens), relays }
+    }
+
+    /// Does harm for a while, and undoes it.
+    fn suffer(&mut self, fault: Fault, time: Duration, look: &mut impl FnMut(&Cluster)) {
+        let name = |host: usize| self.cluster.hosts[host].clone();
+        match fault {
+            Fault::Kill(host) => {
+                let host = name(host);
+                self.cluster.kill(&host);
+                self.look_for(time / 4, look);
+                self.cluster.start(&host);
+            }
+            Fault::StandStill(host) => {
+                let host = name(host);
+                self.cluster.signal(&host, Signal::STOP);
+                // Whoever asks it would stand still with it.
+                std::thread::sleep(time);
+                self.cluster.signal(&host, Signal::CONT);
+            }
+            Fault::Harm(host, harms) => {
+                self.relays[host].set(harms);
+                self.look_for(time, look);
+                self.relays[host].set(Harms::default());
+            }
+            Fault::Reset(host) => self.relays[host].reset(),
+        }
+    }
+
+    fn look_for(&mut self, time: Duration, look: &mut impl FnMut(&Cluster)) {
+        let end = Instant::now() + time;
+        while Instant::now() < end && self.cluster.is_running() {
+            look(&self.cluster);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Waits until an epoch is committed, or the job has ended.
+    #[track_caller]
+    fn wait_until_under_way(&mut self, after: Fault, look: &mut impl FnMut(&Cluster)) {
+        let (start, mut first) = (Instant::now(), None);
+        while self.cluster.is_running() {
+            let newest = self.cluster.newest_epoch();
+            first = first.or(newest);
+            if newest > first {
+                return;
+            }
+            if start.elapsed() > UNDER_WAY_MAX {
+                let status: Vec<_> = self.cluster.hosts.iter().map(|host| self.cluster.status(host)).collect();
+                panic!("{UNDER_WAY_MAX:?} after {after:?} nothing is committed: {status:#?}");
+            }
+            look(&self.cluster);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Runs the job to its end, through at most `faults` of all kinds.
+    fn endure(mut self, faults: u64, mut look: impl FnMut(&Cluster)) -> Cluster {
+        let mut dice = Dice(seed());
+        self.cluster.start_all();
+        let mut suffered = 0;
+        while self.cluster.is_running() {
+            if suffered < faults {
+                let (fault, time) = (draw(&mut dice), Duration::from_millis(50 + dice.roll(2 * LOST_AFTER_MS)));
+                println!("{suffered}: {fault:?} for {time:?}");
+                self.suffer(fault, time, &mut look);
+                self.wait_until_under_way(fault, &mut look);
+                suffered += 1;
+            } else {
+                self.look_for(UNDER_WAY_MAX, &mut look);
+            }
+        }
+        println!("{suffered} faults");
+        assert!(suffered > 2, "the job was over after {suffered} faults");
+        let Self { mut cluster, relays } = self;
+        cluster.wait().into_iter().for_each(|ended: Ended| _ = ended.succeeded());
+        drop(relays);
+        cluster
+    }
+}
+
+#[test]
+fn no_money_is_lost_or_made_whatever_goes_wrong_between_three_hosts() {
+    let (job, events) = transfers(100_000 * soak_times(), OPENING, 500, OVERDRAFT);
+    let mut looks = 0;
+    let harmed = Harmed::new(job.time_limit(2 * TIME_LIMIT * soak_times() as u32));
+    let cluster = harmed.endure(10 * soak_times(), |cluster| {
+        if let Some(balances) = cluster.newest_epoch().and_then(|epoch| cluster.balances_as_of(epoch)) {
+            check_total(&balances);
+            looks += 1;
+        }
+    });
+    println!("{looks} looks");
+    assert!(looks > 0, "nobody has looked");
+    assert_eq!(cluster.integers("transfer"), balances(&events, &[]));
+}
+
+#[test]
+fn lookups_and_updates_both_ways_are_answered_and_applied_once_whatever_goes_wrong_between_three_hosts() {
+    let count = 20_000 * soak_times();
+    let (job, sums) = both_ways(count, "live", "batch = 64");
+    let harmed = Harmed::new(job.time_limit(2 * TIME_LIMIT * soak_times() as u32));
+    let cluster = harmed.endure(8 * soak_times(), |_| {});
+    assert_eq!([cluster.integers("left"), cluster.integers("right")], sums);
+    check_found(&cluster.output_lines("found"), count, &sums);
+}
