@@ -12,6 +12,8 @@ pub enum Target {
     ValueAtMost(f64),
     /// The value is to be less.
     ValueBelow(f64),
+    /// The value is to be this or more.
+    ValueAtLeast(f64),
     /// The ratio is to be this or more.
     RatioAtLeast(f64),
 }
@@ -82,6 +84,7 @@ impl Figure {
         let met = match target {
             Target::ValueAtMost(bound) => self.value.map(|value| value <= bound),
             Target::ValueBelow(bound) => self.value.map(|value| value < bound),
+            Target::ValueAtLeast(bound) => self.value.map(|value| value >= bound),
             Target::RatioAtLeast(bound) => self.ratio.map(|ratio| ratio >= bound),
         };
         match met {
@@ -99,6 +102,7 @@ impl Figure {
             None => String::new(),
             Some(Target::ValueAtMost(bound)) => format!("<= {} {}", number(bound), self.unit),
             Some(Target::ValueBelow(bound)) => format!("< {} {}", number(bound), self.unit),
+            Some(Target::ValueAtLeast(bound)) => format!(">= {} {}", number(bound), self.unit),
             Some(Target::RatioAtLeast(bound)) => format!(">= {bound:.2}x"),
         };
         let verdict = match self.verdict() {
@@ -153,6 +157,8 @@ mod tests {
         assert_eq!(check(figure.clone()), Verdict::Info);
         assert_eq!(check(figure.clone().wanted(Target::ValueAtMost(10.0))), Verdict::Ok);
         assert_eq!(check(figure.clone().wanted(Target::ValueBelow(10.0))), Verdict::Short);
+        assert_eq!(check(figure.clone().wanted(Target::ValueAtLeast(10.0))), Verdict::Ok);
+        assert_eq!(check(figure.clone().wanted(Target::ValueAtLeast(10.5))), Verdict::Short);
         assert_eq!(check(figure.clone().wanted(Target::RatioAtLeast(0.75))), Verdict::NotMeasured);
         assert_eq!(check(figure.clone().beside(13.0).wanted(Target::RatioAtLeast(0.75))), Verdict::Ok);
         assert_eq!(check(figure.beside(14.0).wanted(Target::RatioAtLeast(0.75))), Verdict::Short);

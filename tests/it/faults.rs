@@ -146,6 +146,27 @@ impl Harmed {
     }
 }
 
+/// Too short a time for anybody to be taken for lost: only that something is missing can tell.
+#[test]
+fn what_a_link_swallows_for_a_moment_is_missed_and_sent_again() {
+    let (job, events) = transfers(60_000, OPENING, 500, OVERDRAFT);
+    let mut harmed = Harmed::new(job);
+    harmed.cluster.start_all();
+    let (moment, mut nobody) = (Duration::from_millis(LOST_AFTER_MS / 10), |_: &Cluster| {});
+    let mut suffered = 0;
+    for host in 0..HOSTS - 1 {
+        for directions in [[true, false], [false, true], [true, true]] {
+            let fault = Fault::Harm(host, directions.map(|swallow| Harm { swallow, ..Harm::default() }));
+            harmed.wait_until_under_way(fault, &mut nobody);
+            suffered += u32::from(harmed.cluster.is_running());
+            harmed.suffer(fault, moment, &mut nobody);
+        }
+    }
+    assert!(suffered > 2, "the job was over after {suffered} faults");
+    harmed.cluster.wait().into_iter().for_each(|ended| _ = ended.succeeded());
+    assert_eq!(harmed.cluster.integers("transfer"), balances(&events, &[]));
+}
+
 #[test]
 fn no_money_is_lost_or_made_whatever_goes_wrong_between_three_hosts() {
     let (job, events) = transfers(100_000 * soak_times(), OPENING, 500, OVERDRAFT);

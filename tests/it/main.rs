@@ -19,6 +19,7 @@ mod plan;
 mod readme;
 mod reload;
 mod relay;
+mod rescale;
 mod serializable;
 mod serving;
 mod soak;

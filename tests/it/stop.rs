@@ -7,6 +7,7 @@ use serde_json::json;
 
 use crate::harness::{Job, Running};
 use crate::plain::{counts_in_state, numbers_by_key, running_counts, tally};
+use crate::tables::wait_for_epochs;
 
 const RECORDS: usize = 40;
 /// Far more than a stop may take here.
@@ -87,6 +88,18 @@ fn a_stop_is_over_in_time_whatever_a_function_is_at() {
         assert_eq!(numbers_by_key(&job.output_lines("out")), running_counts(&expected));
         assert_eq!(counts_in_state(&job, "work"), expected);
     }
+}
+
+#[test]
+fn a_clean_stop_completes_a_file_that_spans_epochs_though_nothing_has_come_since_the_last_one() {
+    let well = ["--set", "operators.work.config.mode=count", "--set", "sinks.out.roll=1h"];
+    let job = looping("", "10ms", "").arguments(well);
+    let mut running = start(&job, RECORDS);
+    wait_for_epochs(&job, &mut running, 4);
+    assert_eq!(job.output_lines("out"), Vec::<String>::new());
+    running.signal(Signal::TERM);
+    assert_eq!(running.wait().succeeded().summary.unwrap()["ended"], "stopped");
+    assert_eq!(numbers_by_key(&job.output_lines("out")), running_counts(&tally(lines())));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use crate::harness::{Dice, Job};
 use crate::plain::json_lines;
 
 /// Two streams with their own pace: prices are many, orders are few, so that orders are read long before the prices of their times.
-const MANIFEST: &str = r#"[job]
+pub const MANIFEST: &str = r#"[job]
 name = "market"
 workers = 2
 partitions = 8
@@ -79,7 +79,7 @@ const KEYS: u64 = 40;
 
 /// A record: its key, its time, and a number or none.
 #[derive(Debug, Clone)]
-struct Event {
+pub struct Event {
     key: String,
     time: i64,
     n: Option<i64>,
@@ -104,10 +104,10 @@ fn lines(events: &[Event]) -> String {
 
 /// A table by event time, kept as a plain list of everything.
 #[derive(Default)]
-struct Book(BTreeMap<String, BTreeMap<i64, Option<i64>>>);
+pub struct Book(BTreeMap<String, BTreeMap<i64, Option<i64>>>);
 
 impl Book {
-    fn of(events: &[Event]) -> Self {
+    pub fn of(events: &[Event]) -> Self {
         let mut book = Self::default();
         events.iter().for_each(|event| book.write(&event.key, event.time, event.n));
         book
@@ -121,17 +121,17 @@ impl Book {
         *self.0.get(key)?.range(..=time).next_back()?.1
     }
 
-    fn newest(&self) -> BTreeMap<String, Value> {
+    pub fn newest(&self) -> BTreeMap<String, Value> {
         let newest = self.0.iter().filter_map(|(key, values)| Some((key.clone(), (*values.last_key_value()?.1)?)));
         newest.map(|(key, value)| (key, json!(value))).collect()
     }
 }
 
 /// What is emitted for each key, in the order in which it came: `n` and the price.
-type Answers = BTreeMap<String, Vec<(Option<i64>, Option<i64>)>>;
+pub type Answers = BTreeMap<String, Vec<(Option<i64>, Option<i64>)>>;
 
 /// The answers to `orders`, and what answering them has kept.
-fn join(orders: &[Event], book: &Book) -> (Answers, Book) {
+pub fn join(orders: &[Event], book: &Book) -> (Answers, Book) {
     let (mut answers, mut kept) = (Answers::new(), Book::default());
     for order in orders {
         let price = book.as_of(&order.key, order.time);
@@ -142,9 +142,14 @@ fn join(orders: &[Event], book: &Book) -> (Answers, Book) {
 }
 
 fn answers(job: &Job, folder: &str) -> Answers {
+    read_answers(&job.output_lines(folder))
+}
+
+/// The answers that lines of output tell.
+pub fn read_answers(lines: &[String]) -> Answers {
     let mut answers = Answers::new();
-    for line in job.output_lines(folder) {
-        let line: Value = serde_json::from_str(&line).unwrap();
+    for line in lines {
+        let line: Value = serde_json::from_str(line).unwrap();
         let number = |name: &str| line["value"][name].as_i64();
         answers.entry(line["key"].as_str().unwrap().to_owned()).or_default().push((number("n"), number("price")));
     }
@@ -152,13 +157,13 @@ fn answers(job: &Job, folder: &str) -> Answers {
 }
 
 /// Many prices in two files, a few orders.
-struct Market {
-    prices: Vec<Event>,
-    orders: Vec<Event>,
-    job: Job,
+pub struct Market {
+    pub prices: Vec<Event>,
+    pub orders: Vec<Event>,
+    pub job: Job,
 }
 
-fn market(manifest: &str, seed: u64, prices: u64) -> Market {
+pub fn market(manifest: &str, seed: u64, prices: u64) -> Market {
     let mut dice = Dice(seed);
     let end = prices / 3;
     let prices = events(&mut dice, prices, end, 20);

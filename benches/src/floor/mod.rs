@@ -190,3 +190,15 @@ impl floor::Server for Held {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use sha2::{Digest, Sha256};
+
+    #[test]
+    fn the_code_is_made_from_the_schema_as_it_is() {
+        let digest: String =
+            Sha256::digest(include_bytes!("../../floor.capnp")).iter().map(|byte| format!("{byte:02x}")).collect();
+        assert!(include_str!("floor_capnp.rs").contains(&format!("// Schema: {digest}\n")), "run `cargo xtask capnp`");
+    }
+}

@@ -15,6 +15,7 @@ mod new;
 mod plan;
 mod progress;
 mod reload;
+mod rescale;
 mod run;
 mod schema;
 mod state;
@@ -50,6 +51,8 @@ enum Command {
     Check(check::CheckArgs),
     /// Say which partitions and splits are on which host, worker and task, and what travels between hosts.
     Plan(plan::PlanArgs),
+    /// Move the state of a stopped job to the hosts that its manifest names now.
+    Rescale(rescale::RescaleArgs),
     /// Build the components that a manifest names.
     Build(build::Build),
     /// Build a Rust crate to a component.
@@ -94,6 +97,7 @@ pub fn main() -> ExitCode {
         Command::Run(arguments) => run::run(&arguments),
         Command::Check(arguments) => declaring().and_then(|declare| check::run(&arguments, declare)),
         Command::Plan(arguments) => declaring().and_then(|declare| plan::run(&arguments, declare)),
+        Command::Rescale(arguments) => rescale::run(&arguments),
         Command::Build(arguments) => build::run(&arguments),
         Command::BuildRust(arguments) => build_rust::run(&arguments),
         Command::Dev(arguments) => dev::run(&arguments),

@@ -269,7 +269,7 @@ impl Shown<'_> {
     }
 }
 
-fn table(header: &[&str]) -> Table {
+pub(super) fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_style(comfy_table::presets::UTF8_BORDERS_ONLY).set_header(header);
     table

@@ -107,11 +107,53 @@ impl Decided {
         decided.check_hosts()?;
         let length = decided.disk.length(&decided.path).map_err(|error| decided.failed_to("look for", error))?;
         if committed == 0 && length.is_none() {
-            decided.create()?;
+            let first = encode(job, Some(&CommitRecord::default()), &decided.hosts);
+            decided.create(&[first, encode(job, None, &[])].concat())?;
         }
-        let record = decided.read()?;
+        let (record, hosts) = decided.read()?;
+        if hosts != decided.hosts {
+            let [stored, declared] = [&hosts, &decided.hosts].map(|hosts| format!("`{}`", hosts.join("`, `")));
+            return Err(LogError::Hosts { path: decided.path, stored, declared });
+        }
         decided.epoch = record.epoch;
         Ok((decided, record))
+    }
+
+    /// The last record in a leader's `state_directory`, now durable for certain, with the names of the hosts; `None` where there is no such file.
+    ///
+    /// # Errors
+    /// When it is damaged, foreign or newer, or the system refuses.
+    pub fn look(
+        disk: Arc<dyn Disk>,
+        state_directory: &Path,
+        job: JobId,
+    ) -> Result<Option<(CommitRecord, Vec<String>)>, LogError> {
+        let decided = Self { disk, path: state_directory.join(FILE), job, hosts: Vec::new(), epoch: 0, failed: false };
+        match decided.disk.length(&decided.path).map_err(|error| decided.failed_to("look for", error))? {
+            Some(_) => decided.read().map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Makes the file in a directory that is made to go on behind the epoch before that of `record`.
+    ///
+    /// # Errors
+    /// When the hosts are too many or their names too long, or the system refuses.
+    pub fn begin(
+        disk: Arc<dyn Disk>,
+        state_directory: &Path,
+        job: JobId,
+        hosts: Vec<String>,
+        record: &CommitRecord,
+    ) -> Result<(), LogError> {
+        let decided = Self { disk, path: state_directory.join(FILE), job, hosts, epoch: record.epoch, failed: false };
+        decided.check_hosts()?;
+        let before = CommitRecord { epoch: record.epoch - 1, attempt: record.attempt, digests: Vec::new() };
+        let mut slots = [&before, record].map(|record| encode(job, Some(record), &decided.hosts));
+        if record.epoch.is_multiple_of(2) {
+            slots.reverse();
+        }
+        decided.create(&slots.concat())
     }
 
     /// Writes the record of the next epoch durably.
@@ -137,14 +179,12 @@ impl Decided {
     }
 
     /// Makes the file, durably; it has its name only when it is whole.
-    fn create(&self) -> Result<(), LogError> {
-        let first = encode(self.job, Some(&CommitRecord::default()), &self.hosts);
-        let bytes = [first, encode(self.job, None, &[])].concat();
+    fn create(&self, bytes: &[u8]) -> Result<(), LogError> {
         let temporary = self.path.with_extension("new");
         let directory = self.path.parent().expect("the file lies in the state directory");
         let create = || {
             let mut file = self.disk.create(&temporary)?;
-            file.write_all(&bytes)?;
+            file.write_all(bytes)?;
             file.flush()?;
             drop(file);
             self.disk.sync_file(&temporary)?;
@@ -154,11 +194,12 @@ impl Decided {
         create().map_err(|error| self.failed_to("create", error))
     }
 
-    fn read(&self) -> Result<CommitRecord, LogError> {
+    /// The record that counts, with the names of the hosts that it was written for.
+    fn read(&self) -> Result<(CommitRecord, Vec<String>), LogError> {
         let bytes = match self.disk.read(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(self
-                    .damaged("it is missing (if another host has led the job, put `cluster.leader` back as it was)"));
+                    .damaged("it is missing (if another host has led the job, move the state by `wasmill rescale`, or put `cluster.leader` back as it was)"));
             }
             bytes => bytes.map_err(|error| self.failed_to("read", error))?,
         };
@@ -168,23 +209,18 @@ impl Decided {
         self.disk.sync_file(&self.path).map_err(|error| self.failed_to("sync", error))?;
         let (first, second) = bytes.split_at(SLOT_BYTES);
         let in_place = |record: &CommitRecord, index: u64| record.epoch % 2 == index;
-        let (record, hosts) = match (self.decode(first)?, self.decode(second)?) {
+        match (self.decode(first)?, self.decode(second)?) {
             (Slot::Set(even, hosts_even), Slot::Set(odd, hosts_odd))
                 if in_place(&even, 0) && in_place(&odd, 1) && even.epoch.abs_diff(odd.epoch) == 1 =>
             {
-                if even.epoch > odd.epoch { (even, hosts_even) } else { (odd, hosts_odd) }
+                Ok(if even.epoch > odd.epoch { (even, hosts_even) } else { (odd, hosts_odd) })
             }
-            (Slot::Set(first, hosts), Slot::Void) if first.epoch == 0 => (first, hosts),
-            (Slot::Set(even, hosts), Slot::Invalid) if in_place(&even, 0) => (even, hosts),
-            (Slot::Invalid, Slot::Set(odd, hosts)) if in_place(&odd, 1) => (odd, hosts),
-            (Slot::Invalid, Slot::Invalid) => return Err(self.damaged("neither of its two records can be read")),
-            _ => return Err(self.damaged("its two records contradict each other")),
-        };
-        if hosts != self.hosts {
-            let [stored, declared] = [&hosts, &self.hosts].map(|hosts| format!("`{}`", hosts.join("`, `")));
-            return Err(LogError::Hosts { path: self.path.clone(), stored, declared });
+            (Slot::Set(first, hosts), Slot::Void) if first.epoch == 0 => Ok((first, hosts)),
+            (Slot::Set(even, hosts), Slot::Invalid) if in_place(&even, 0) => Ok((even, hosts)),
+            (Slot::Invalid, Slot::Set(odd, hosts)) if in_place(&odd, 1) => Ok((odd, hosts)),
+            (Slot::Invalid, Slot::Invalid) => Err(self.damaged("neither of its two records can be read")),
+            _ => Err(self.damaged("its two records contradict each other")),
         }
-        Ok(record)
     }
 
     fn decode(&self, bytes: &[u8]) -> Result<Slot, LogError> {

@@ -90,7 +90,8 @@ pub enum LogError {
     },
     /// The state directory is that of one of several hosts.
     #[error(
-        "use the state in `{path}` alone: it is one host's part of a job on several hosts; run all of them, each with `--host`"
+        "use the state in `{path}` alone: it is one host's part of a job on several hosts; run all of them, each with `--host`, or bring all parts together by `wasmill rescale` \
+         with `job.state` set to the directory that they lie in"
     )]
     Shared {
         /// The state directory.
@@ -98,7 +99,7 @@ pub enum LogError {
     },
     /// The commit record was written for other hosts.
     #[error(
-        "use `{path}`: it names the hosts {stored}, but the manifest lists {declared}; put the list back as it was"
+        "use `{path}`: it names the hosts {stored}, but the manifest lists {declared}; move the state to these by `wasmill rescale`, or put the list back as it was"
     )]
     Hosts {
         /// The file.
@@ -338,6 +339,41 @@ impl Log {
         disk.create_directory(&layout.entries).map_err(failed_to("create", &layout.entries))?;
         slots::create(disk, &layout.committed, COMMITTED_MAGIC, job, Record::default())
             .map_err(failed_to("write", &layout.committed))
+    }
+
+    /// Makes the log of a directory whose first entry is the one behind epoch `base.number`, which others hold: nothing of that epoch is here. Durable but for the names in `state_directory`
+    /// itself once that entry is committed.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn begin(
+        disk: Arc<dyn Disk>,
+        clock: Clock,
+        state_directory: &Path,
+        job: JobId,
+        base: Record,
+        shared: bool,
+    ) -> Result<Self, LogError> {
+        Self::create(&*disk, state_directory, job)?;
+        let layout = Layout::new(state_directory);
+        let before = base.number.checked_sub(1).map(|number| Record { number, ..base });
+        for record in before.into_iter().chain([base]) {
+            slots::write(&*disk, &layout.committed, COMMITTED_MAGIC, job, record)
+                .map_err(failed_to("write", &layout.committed))?;
+        }
+        let (present, published) = (BTreeSet::new(), base.number);
+        Ok(Self {
+            disk,
+            clock,
+            job,
+            layout,
+            committed: base,
+            appended: None,
+            present,
+            published,
+            shared,
+            failed: false,
+        })
     }
 
     /// Carries out what `survey` decided, and opens the log behind it. `published` is what the last committed entry notes, 0 without one; `shared` says that entries are one host's part of

@@ -33,6 +33,10 @@ pub struct StateIdentity {
     /// In a job of several hosts: of each source the hosts that read it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub readers: BTreeMap<String, Vec<String>>,
+    /// The ids of all state directories that the job has or had, by host, without `[cluster]` under the empty name: known since its state was moved, so that a host that comes back is known by
+    /// its output.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub directories: BTreeMap<String, String>,
 }
 
 impl StateIdentity {
@@ -62,7 +66,21 @@ impl StateIdentity {
             sinks: graph.sinks.iter().filter(|node| node.is_exactly_once).map(|node| node.name.clone()).collect(),
             alone: if is_spread { placed.collect() } else { BTreeMap::new() },
             readers: if is_spread { graph.sources.iter().map(readers).collect() } else { BTreeMap::new() },
+            directories: BTreeMap::new(),
         }
+    }
+
+    /// Whether state and positions lie on the hosts that `now` wants, as far as the job's hosts are the same.
+    pub fn is_placed_as(&self, now: &Self) -> bool {
+        let mut changes = Vec::new();
+        self.compare_placement(now, &mut changes);
+        changes.is_empty()
+    }
+
+    /// The same for state that has been moved to where `now` wants it, to these `directories`.
+    #[must_use]
+    pub fn placed_as(self, now: &Self, directories: BTreeMap<String, String>) -> Self {
+        Self { alone: now.alone.clone(), readers: now.readers.clone(), directories, ..self }
     }
 
     /// The same with what has joined the job since it was stored: tables that the state holds by now (`operator/table`, with a schema version, and whether they keep
@@ -122,7 +140,7 @@ impl StateIdentity {
                     ("all hosts", "the leader's host alone")
                 };
                 changes.push(format!(
-                    "the state of the operator `{name}` lies on {was}, but the manifest now has it on {is}: put back what `isolation`, `uses` and `colocated-with` said, or start with empty state directories"
+                    "the state of the operator `{name}` lies on {was}, but the manifest now has it on {is}: move it by `wasmill rescale`, or put back what `isolation`, `uses` and `colocated-with` said"
                 ));
             }
         }
@@ -130,7 +148,7 @@ impl StateIdentity {
             if let Some(is) = now.readers.get(name).filter(|is| *is != was) {
                 let [was, is] = [was, is].map(|hosts| listed(hosts.iter().map(String::as_str)));
                 changes.push(format!(
-                    "the source `{name}` was read by the hosts {was}, which have its positions, but the manifest now says {is}: put `hosts` back, or start with empty state directories"
+                    "the source `{name}` was read by the hosts {was}, which have its positions, but the manifest now says {is}: move them by `wasmill rescale`, or put `hosts` back"
                 ));
             }
         }

@@ -1,7 +1,7 @@
 //! From the checked graph to everything that runs, and back down again.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
@@ -27,7 +27,7 @@ use crate::cluster::protocol::Reach;
 use crate::connector::{Sink, sink_from, source_from};
 use crate::disk::RealDisk;
 use crate::epoch::JobId;
-use crate::epoch::entry::{Entry, RunningComponent};
+use crate::epoch::entry::{Entry, RunningComponent, TableName};
 use crate::graph::{Declared, Graph, Plan, StateIdentity};
 use crate::lookup::Directory;
 use crate::manifest::{Loaded, Manifest};
@@ -36,7 +36,7 @@ use crate::plugin::engine::{Engine, Function};
 use crate::state::components::Components;
 use crate::state::offline::last_entry;
 use crate::state::versions::VERSIONED;
-use crate::state::{MemoryUse, OpenOptions, Opened, StateStore, Undecided};
+use crate::state::{self, MemoryUse, OpenOptions, Opened, StateError, StateStore, Undecided};
 use crate::task::Mailbox;
 use crate::task::flow::Flow;
 use crate::task::run::Slot;
@@ -172,6 +172,20 @@ impl<'a> Parts<'a> {
         let (plan, _) = Plan::new(graph, worker_count(&loaded.manifest), &declared)
             .map_err(|findings| JobError::Manifest(loaded.document.refusal(findings)))?;
         Ok(Self { loaded, graph, plan, functions, components, declared, engine, started, meters })
+    }
+
+    /// Fails where an operator went on with a component that was reloaded, which the manifest does not name.
+    pub(super) fn check_files_of(&self, recorded: &BTreeMap<String, RunningComponent>) -> Result<(), JobError> {
+        for (operator, was) in recorded {
+            let goes_on = |now: &&RunningComponent| was.sha256 != now.sha256 && was.file_sha256 == now.file_sha256;
+            if self.components.get(operator).filter(goes_on).is_some() {
+                let (version, digest) = (&was.version, &was.sha256);
+                return Err(JobError::Plan(format!(
+                    "the operator `{operator}` runs a component that was reloaded (version {version}, SHA-256 {digest}), and the manifest names another: put that one's file in its place"
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// Starts everything behind the opened state, but lets nothing be admitted yet.
@@ -392,7 +406,7 @@ impl Parts<'_> {
         (self.loaded.resolve(&manifest.job.state), options)
     }
 
-    fn identity(&self) -> (StateIdentity, serde_json::Value) {
+    pub(super) fn identity(&self) -> (StateIdentity, serde_json::Value) {
         let identity = StateIdentity::new(self.graph, &self.declared);
         let fingerprint = serde_json::to_value(&identity).expect("an identity is made of strings and numbers");
         (identity, fingerprint)
@@ -401,6 +415,7 @@ impl Parts<'_> {
     /// Opens the state directory and holds what it was made for against what the manifest says now.
     fn open_state(&self) -> Result<Opened, JobError> {
         let ((directory, options), (_, fingerprint)) = (self.state_options(), self.identity());
+        self.check_hosts(&directory, false)?;
         let opened = StateStore::open(&directory, Arc::new(RealDisk), &fingerprint, options)?;
         self.check_identity(&opened)?;
         Ok(opened)
@@ -409,7 +424,17 @@ impl Parts<'_> {
     /// Looks at the state directory of one of several hosts.
     pub(super) fn look_at_state(&self) -> Result<Undecided, JobError> {
         let ((directory, options), (_, fingerprint)) = (self.state_options(), self.identity());
+        self.check_hosts(&directory, true)?;
         Ok(StateStore::look(&directory, Arc::new(RealDisk), &fingerprint, options)?)
+    }
+
+    /// Refuses to start from nothing where state of the job lies for other hosts.
+    fn check_hosts(&self, directory: &Path, is_host: bool) -> Result<(), JobError> {
+        let is_ours = |fingerprint: &serde_json::Value| is_of_job(fingerprint, &self.loaded.manifest.job.name);
+        match state::rescale::of_other_hosts(&RealDisk, directory, is_host, is_ours)? {
+            None => Ok(()),
+            Some(other) => Err(StateError::OtherHosts { path: directory.to_owned(), other }.into()),
+        }
     }
 
     /// Holds what opened state was made for against what the manifest says now.
@@ -418,17 +443,28 @@ impl Parts<'_> {
         let misfit = |problems: String| JobError::Identity { directory: directory.clone(), problems };
         let stored: StateIdentity = serde_json::from_value(opened.fingerprint.clone())
             .map_err(|error| misfit(format!("its description of the job cannot be read: {error}")))?;
-        with_joined(stored, opened).compare(&now).map_err(|problems| misfit(problems.join("\n")))
+        with_joined(stored, &opened.tables, opened.last.as_ref())
+            .compare(&now)
+            .map_err(|problems| misfit(problems.join("\n")))
     }
 }
 
+/// Whether a state directory's fingerprint is that of the job of this name.
+pub(super) fn is_of_job(fingerprint: &serde_json::Value, job: &str) -> bool {
+    fingerprint.get("job").and_then(serde_json::Value::as_str) == Some(job)
+}
+
 /// The identity that was stored at the first start, with what has joined the job since.
-fn with_joined(stored: StateIdentity, opened: &Opened) -> StateIdentity {
-    let tables = opened.tables.iter().filter_map(|(name, versions)| {
+pub(super) fn with_joined(
+    stored: StateIdentity,
+    tables: &BTreeMap<TableName, BTreeSet<u32>>,
+    last: Option<&Entry>,
+) -> StateIdentity {
+    let tables = tables.iter().filter_map(|(name, versions)| {
         let stored = *versions.last()?;
         Some((&**name, stored & !VERSIONED, stored & VERSIONED != 0))
     });
-    let last = opened.last.iter();
+    let last = last.into_iter();
     let sources = last.clone().flat_map(|entry| entry.positions.keys());
     let sinks = last.flat_map(|entry| &entry.sinks).filter(|(_, seal)| seal.exactly_once).map(|(name, _)| name);
     stored.joined_by(tables, sources.map(String::as_str), sinks.map(String::as_str))

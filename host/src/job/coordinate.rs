@@ -223,7 +223,9 @@ impl Coordinator {
     pub(super) async fn end(&mut self, events: &mut Events, ended: Ended) -> Result<Ended, JobError> {
         self.flow.close();
         self.settle(events).await?;
-        let mut is_needed = self.flow.moved() > self.moved_at_seal || (ended == Ended::InputEnded && !self.finished);
+        let mut is_needed = self.flow.moved() > self.moved_at_seal
+            || self.has_open_output
+            || (ended == Ended::InputEnded && !self.finished);
         while is_needed || self.has_unnoted_output {
             if !self.seal(events, true).await? {
                 return Ok(Ended::StoppedShort);

@@ -1,7 +1,8 @@
 //! A job that runs: it opens state and connectors, starts tasks, drives epochs, and ends cleanly.
 //!
 //! `assemble` makes everything that runs from the checked graph; `read` and `write` are the threads of sources and sinks; `coordinate` drives epochs;
-//! `commit` makes them durable; `reload` brings in new versions of functions; `host` is one of several hosts. Whoever starts a job watches its [`Meters`] and gets a [`Summary`] at the end.
+//! `commit` makes them durable; `reload` brings in new versions of functions; `host` is one of several hosts; `rescale` moves what they have to others. Whoever starts a job watches its
+//! [`Meters`] and gets a [`Summary`] at the end.
 
 mod assemble;
 mod clock;
@@ -10,6 +11,7 @@ mod coordinate;
 mod host;
 mod read;
 mod reload;
+mod rescale;
 #[cfg(test)]
 mod simulation;
 mod stop;
@@ -28,6 +30,7 @@ use parking_lot::Mutex;
 pub use assemble::{JobOptions, Serve, Serving, declared, run, worker_count};
 pub use host::{ClusterStatus, RemoteLookups};
 pub use reload::{ReloadError, ReloadRequests, Reloaded, Reloads};
+pub use rescale::{Moved, Share, rescale};
 pub use summary::{OperatorSummary, SourceSummary, Summary};
 
 use crate::cluster::link::LinkError;
@@ -208,6 +211,10 @@ fn state_exit_code(error: &StateError) -> u8 {
         StateError::Log(LogError::Io { .. } | LogError::Order { .. } | LogError::Failed { .. }) => 1,
         StateError::UnknownTable { .. } => 2,
         StateError::Locked { .. }
+        | StateError::Moved { .. }
+        | StateError::OtherHosts { .. }
+        | StateError::Arriving { .. }
+        | StateError::Unmovable { .. }
         | StateError::Absent { .. }
         | StateError::Damaged { .. }
         | StateError::NewerFormat { .. }

@@ -25,6 +25,43 @@ pub enum StateError {
         /// The lock file.
         path: PathBuf,
     },
+    /// The state that was here has been moved.
+    #[error(
+        "use the state in `{path}`: `wasmill rescale` has moved it to {to}; run the job with the manifest that it was moved by (if the command was interrupted, run it again)"
+    )]
+    Moved {
+        /// The directory.
+        path: PathBuf,
+        /// Where to, for people.
+        to: String,
+    },
+    /// The state of the job lies elsewhere, for other hosts.
+    #[error(
+        "start from nothing in `{path}`: `{other}` holds state of this job, for other hosts; move it to those of the manifest by `wasmill rescale`, or give the job \
+         another directory (`job.state`)"
+    )]
+    OtherHosts {
+        /// The directory that has no state.
+        path: PathBuf,
+        /// The one that has.
+        other: PathBuf,
+    },
+    /// The state is being moved here.
+    #[error(
+        "use the state in `{path}`: `wasmill rescale`, which was to move it here, has not come to its end; run it again"
+    )]
+    Arriving {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The state cannot be moved as it is.
+    #[error("move the state in `{path}`: {what}")]
+    Unmovable {
+        /// The directory.
+        path: PathBuf,
+        /// Why not, and what to do.
+        what: String,
+    },
     /// There is no state here.
     #[error("read the state in `{path}`: there is none; the job has not run yet")]
     Absent {

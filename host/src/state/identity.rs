@@ -36,6 +36,10 @@ pub(super) struct Paths {
     pub committed: PathBuf,
     pub log: PathBuf,
     pub redb: PathBuf,
+    /// There where the state was moved away; it says where to.
+    pub moved: PathBuf,
+    /// The state that is being moved here, while it is not whole.
+    pub arriving: PathBuf,
 }
 
 impl Paths {
@@ -50,6 +54,9 @@ impl Paths {
             committed: within("committed"),
             log: within("log"),
             redb: within("state.redb"),
+            // With a dot, which no name of a host has.
+            moved: within("rescale.moved"),
+            arriving: within("rescale.new"),
         }
     }
 }
@@ -112,9 +119,26 @@ impl DirectoryLock {
 
 /// Reads who the directory belongs to; `None` when nothing was ever kept in it.
 pub(super) fn load(disk: &dyn Disk, paths: &Paths) -> Result<Option<Identity>, StateError> {
+    match disk.read(&paths.moved) {
+        Ok(to) => {
+            let to = String::from_utf8_lossy(&to).trim_end().to_owned();
+            return Err(StateError::Moved { path: paths.directory.clone(), to });
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(failed_to("read", &paths.moved)(error)),
+    }
+    match read(disk, paths)? {
+        Some(identity) => Ok(Some(identity)),
+        None if exists(disk, &paths.arriving)? => Err(StateError::Arriving { path: paths.directory.clone() }),
+        None => check_unused(disk, paths).map(|()| None),
+    }
+}
+
+/// Reads `job.json`, whatever lies beside it; `None` when there is none.
+pub(super) fn read(disk: &dyn Disk, paths: &Paths) -> Result<Option<Identity>, StateError> {
     let bytes = match disk.read(&paths.identity) {
         Ok(bytes) => bytes,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return check_unused(disk, paths).map(|()| None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(failed_to("read", &paths.identity)(error)),
     };
     let damaged = |what: String| StateError::Damaged { path: paths.identity.clone(), what };
@@ -169,6 +193,11 @@ pub(super) fn create(disk: &dyn Disk, storage: &Storage, paths: &Paths, identity
     Log::create(disk, &paths.directory, identity.job)?;
     attempts::create(disk, &paths.attempt, identity.job)?;
     Room::create(storage, &paths.redb, identity.job)?;
+    write_identity(disk, paths, identity)
+}
+
+/// Writes `job.json`, once everything else is there: the directory is whole then.
+pub(super) fn write_identity(disk: &dyn Disk, paths: &Paths, identity: &Identity) -> Result<(), StateError> {
     sync_directory(disk, paths)?;
     let bytes = serde_json::to_vec_pretty(&IdentityFile::new(identity)).expect("an identity is plain JSON");
     let temporary = paths.identity.with_extension("new");
@@ -187,12 +216,12 @@ pub(super) fn finish_creation(disk: &dyn Disk, paths: &Paths) -> Result<(), Stat
 }
 
 /// An id that no other directory has: 128 bits from the keys that the system seeds hash maps with.
-pub(super) fn draw_job_id() -> JobId {
+pub fn draw_job_id() -> JobId {
     let half = |index: u64| u128::from(RandomState::new().hash_one(index));
     JobId(half(0) << 64 | half(1))
 }
 
-fn write_file(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> Result<(), StateError> {
+pub(super) fn write_file(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> Result<(), StateError> {
     let mut file = disk.create(path).map_err(failed_to("create", path))?;
     file.write_all(bytes).and_then(|()| file.flush()).map_err(failed_to("write", path))?;
     disk.sync_file(path).map_err(failed_to("sync", path))
@@ -202,10 +231,10 @@ fn sync_directory(disk: &dyn Disk, paths: &Paths) -> Result<(), StateError> {
     disk.sync_directory(&paths.directory).map_err(failed_to("sync", &paths.directory))
 }
 
-fn exists(disk: &dyn Disk, path: &Path) -> Result<bool, StateError> {
+pub(super) fn exists(disk: &dyn Disk, path: &Path) -> Result<bool, StateError> {
     Ok(disk.length(path).map_err(failed_to("look for", path))?.is_some())
 }
 
-fn failed_to<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> StateError + 'a {
+pub(super) fn failed_to<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> StateError + 'a {
     move |error| StateError::Io { action, path: path.to_owned(), error }
 }

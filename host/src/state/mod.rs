@@ -16,6 +16,7 @@
 //! | `log/` | one entry an epoch |
 //! | `components/` | components that run by a reload, by digest: see [`components`] |
 //! | `state.redb` | the state as of an epoch at or before the committed one |
+//! | `rescale.…` | what [`rescale`] leaves, where state was moved or is being moved |
 //!
 //! Every file carries the job's id, so that files which strayed from another directory are noticed.
 
@@ -32,6 +33,7 @@ pub mod offline;
 mod read;
 mod recover;
 mod redb;
+pub mod rescale;
 mod store;
 mod tables;
 #[cfg(test)]

@@ -34,6 +34,7 @@ const META: TableDefinition<'static, &str, &[u8]> = TableDefinition::new("wasmil
 const META_ROW: &str = "meta";
 const TABLE_PREFIX: &str = "table/";
 const SCHEMA_BYTES: usize = 4;
+const NO_SCHEMA_VERSION: &str = "a value has no schema version";
 
 type Rows<'a> = TableDefinition<'a, &'static [u8], &'static [u8]>;
 type ReadRows = ::redb::ReadOnlyTable<&'static [u8], &'static [u8]>;
@@ -372,15 +373,22 @@ pub(super) struct Cursor {
     buffer: Vec<u8>,
 }
 
+impl Cursor {
+    /// The next row, with the schema version of its value.
+    pub(super) fn next_with_version(&mut self) -> Option<Result<(u32, Cell), StateError>> {
+        let row = self.range.next()?.map_err(|error| failed(&self.path, "read", error.into()));
+        Some(row.and_then(|(key, value)| {
+            let (_, key) = key_of(&self.path, key.value())?;
+            versioned_cell_of(&self.path, &mut self.buffer, key, value.value())
+        }))
+    }
+}
+
 impl Iterator for Cursor {
     type Item = Result<Cell, StateError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let row = self.range.next()?.map_err(|error| failed(&self.path, "read", error.into()));
-        Some(row.and_then(|(key, value)| {
-            let (_, key) = key_of(&self.path, key.value())?;
-            cell_of(&self.path, &mut self.buffer, key, value.value())
-        }))
+        self.next_with_version().map(|row| row.map(|(_, cell)| cell))
     }
 }
 
@@ -418,9 +426,14 @@ fn key_of<'r>(path: &Path, row: &'r [u8]) -> Result<(Partition, &'r [u8]), State
 
 /// The cell of a row, made in `buffer`.
 fn cell_of(path: &Path, buffer: &mut Vec<u8>, key: &[u8], row: &[u8]) -> Result<Cell, StateError> {
-    let (version, value) =
-        row.split_first_chunk::<SCHEMA_BYTES>().ok_or_else(|| damaged(path, "a value has no schema version"))?;
-    Ok(Cell::new_in(buffer, key, Some(value)).of_schema_version(u32::from_le_bytes(*version)))
+    Ok(versioned_cell_of(path, buffer, key, row)?.1)
+}
+
+/// The same, with the schema version of its value.
+fn versioned_cell_of(path: &Path, buffer: &mut Vec<u8>, key: &[u8], row: &[u8]) -> Result<(u32, Cell), StateError> {
+    let (version, value) = row.split_first_chunk::<SCHEMA_BYTES>().ok_or_else(|| damaged(path, NO_SCHEMA_VERSION))?;
+    let version = u32::from_le_bytes(*version);
+    Ok((version, Cell::new_in(buffer, key, Some(value)).of_schema_version(version)))
 }
 
 /// Opens a database. redb may panic on a file that was altered from outside before its check comes to it: that is damage, too.
