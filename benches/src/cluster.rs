@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::net::TcpListener;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -51,18 +52,15 @@ impl Drop for Process {
     }
 }
 
-/// The section of a manifest that names `hosts` hosts, with ports that are free at this moment, and `linger`.
-///
-/// # Errors
-/// When there are no ports.
-pub fn section(hosts: usize, linger: &str) -> Result<String> {
-    let listeners: Vec<TcpListener> =
-        (0..hosts).map(|_| TcpListener::bind(("127.0.0.1", 0))).collect::<std::io::Result<_>>()?;
+/// The section of a manifest that names `hosts` hosts, with `linger`. Their ports are free, and below those that systems give out by themselves: nobody takes one while a host is started anew.
+pub fn section(hosts: usize, linger: &str) -> String {
+    const PORTS: Range<u16> = 10_000..30_000;
+    let free = PORTS.filter(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok());
     let mut text = format!("\n[cluster]\nlinger = \"{linger}\"\n");
-    for (name, listener) in NAMES.iter().zip(&listeners) {
-        text += &format!("hosts.{name}.address = \"{}\"\n", listener.local_addr()?);
+    for (name, port) in NAMES[..hosts].iter().zip(free) {
+        text += &format!("hosts.{name}.address = \"127.0.0.1:{port}\"\n");
     }
-    Ok(text)
+    text
 }
 
 impl Cluster {

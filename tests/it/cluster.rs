@@ -1,14 +1,14 @@
 //! Jobs on several hosts: processes on loopback that are killed, stopped and started again. Results are those of a plain computation.
 
 use std::collections::BTreeMap;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::asking::{Http, Serving};
-use crate::harness::{Dice, Ended, Job, Running, output_lines, seed};
+use crate::harness::{Dice, Ended, Job, Running, free_addresses, output_lines, seed};
 use crate::plain::{json_lines, read_json};
 use crate::tables::{ACCOUNTS, OPENING, balances, bytes, head, sink};
 
@@ -28,8 +28,7 @@ pub struct Cluster {
 impl Cluster {
     /// The job with `hosts` hosts on free addresses.
     pub fn new(job: Job, hosts: usize) -> Self {
-        let listeners: Vec<TcpListener> = (0..hosts).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-        let addresses: Vec<SocketAddr> = listeners.iter().map(|listener| listener.local_addr().unwrap()).collect();
+        let addresses = free_addresses(hosts);
         Self::reached_at(job, &addresses, &addresses)
     }
 

@@ -1,13 +1,13 @@
 //! Jobs on three hosts to whom everything happens that can: hosts are killed and stand still, links are slow, cut both ways or one way, and messages are lost, doubled and swapped. What is committed is
 //! right at every moment, the end is that of a plain computation, and when the harm is over the job is under way again in a stated time.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
 use crate::cluster::{Cluster, LOST_AFTER_MS, OVERDRAFT, check_total, transfers};
-use crate::harness::{Dice, Ended, Job, TIME_LIMIT, seed, soak_times};
+use crate::harness::{Dice, Ended, Job, TIME_LIMIT, free_addresses, seed, soak_times};
 use crate::relay::{Harm, Harms, Relay, Trick};
 use crate::tables::{OPENING, balances, both_ways, check_found};
 
@@ -61,8 +61,7 @@ struct Harmed {
 
 impl Harmed {
     fn new(job: Job) -> Self {
-        let listeners: Vec<TcpListener> = (0..HOSTS).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-        let listens: Vec<SocketAddr> = listeners.iter().map(|listener| listener.local_addr().unwrap()).collect();
+        let listens = free_addresses(HOSTS);
         let relays: Vec<Relay> = listens.iter().map(|&listen| Relay::start(listen)).collect();
         let addresses: Vec<SocketAddr> = relays.iter().map(Relay::address).collect();
         Self { cluster: Cluster::reached_at(job, &addresses, &listens), relays }

@@ -5,8 +5,11 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::hash::{BuildHasher, RandomState};
 use std::io::Read;
+use std::net::{SocketAddr, TcpListener};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -67,6 +70,17 @@ pub fn output_files(folder: &Path) -> Vec<PathBuf> {
 /// What a files sink has made visible: its files, one after another in the order of their names.
 pub fn output(folder: &Path) -> Vec<u8> {
     output_files(folder).iter().flat_map(|file| std::fs::read(file).expect("output can be read")).collect()
+}
+
+/// Addresses of this machine where nobody listens, for processes that are to be told of each other. Their ports lie below those that systems give out by themselves (from 32,768 on):
+/// a port of those could be given to somebody else before the process that it is for takes it, or while that one is started anew.
+pub fn free_addresses(count: usize) -> Vec<SocketAddr> {
+    const PORTS: Range<u16> = 10_000..30_000;
+    static GIVEN: AtomicU16 = AtomicU16::new(0);
+    let first = std::process::id() as u16 % PORTS.len() as u16;
+    let next = || PORTS.start + first.wrapping_add(GIVEN.fetch_add(1, Ordering::Relaxed)) % PORTS.len() as u16;
+    let addresses = std::iter::repeat_with(|| SocketAddr::from(([127, 0, 0, 1], next())));
+    addresses.filter(|address| TcpListener::bind(address).is_ok()).take(count).collect()
 }
 
 /// A seed that differs from run to run. It is printed, and `WASMILL_TEST_SEED` sets it.

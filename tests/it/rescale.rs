@@ -1,14 +1,13 @@
 //! A job that is moved to other hosts between two runs: nothing is lost or doubled, whichever hosts it had, and whenever the move is interrupted. Results are those of a plain computation.
 
 use std::collections::BTreeMap;
-use std::net::TcpListener;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::harness::{Dice, Ended, Job, Running, output_lines, seed, wasmill};
+use crate::harness::{Dice, Ended, Job, Running, free_addresses, output_lines, seed, wasmill};
 use crate::plain::{counts_in_state, json_lines, numbers_by_key, read_json, running_counts, sorted, tally, text};
 use crate::tables::{ACCOUNTS, OPENING, balances, bytes, endless, head, sink};
 use crate::versioned::{Book, MANIFEST, Market, join, market, read_answers};
@@ -29,13 +28,13 @@ impl Moving {
 
     /// Has the manifest name these hosts, the first of which `leads` unless it is another's turn.
     fn name_hosts(&mut self, hosts: &[&str], leader: &str) {
-        let listeners: Vec<TcpListener> = hosts.iter().map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+        let addresses = free_addresses(hosts.len());
         let mut manifest = self.manifest.clone();
         if !hosts.is_empty() {
             manifest += &format!("\n[cluster]\nleader = \"{leader}\"\n");
         }
-        for (host, listener) in hosts.iter().zip(&listeners) {
-            manifest += &format!("[cluster.hosts.{host}]\naddress = \"{}\"\n", listener.local_addr().unwrap());
+        for (host, address) in hosts.iter().zip(addresses) {
+            manifest += &format!("[cluster.hosts.{host}]\naddress = \"{address}\"\n");
         }
         self.job.write_manifest(&manifest);
         self.hosts = hosts.iter().map(|host| (*host).to_owned()).collect();

@@ -216,12 +216,12 @@ impl Runs {
         write_pairs(&mut file, KEYS, KEYS, Draw::Even, 0)?;
         file.flush()?;
         let work = Work { config: "work = \"own\"", ..Work::live(Draw::Even) };
-        runs.job.run(&runs.manifest(work)?, LIMIT)?;
+        runs.job.run(&runs.manifest(work), LIMIT)?;
         runs.started += 1;
         Ok(runs)
     }
 
-    fn manifest(&self, work: Work) -> Result<Manifest> {
+    fn manifest(&self, work: Work) -> Manifest {
         let names = ["\"in-a\"", "\"in-b\"", "\"in-c\""];
         let inputs = format!("[{}]", names[..self.hosts].join(", "));
         let manifest = Manifest::new("cluster", Checkpoint::EverySecond)
@@ -229,7 +229,7 @@ impl Runs {
             .shares(&self.shares, self.hosts > 1)
             .operator_of_shares(&self.component, &inputs, work.config)
             .blackhole("work");
-        Ok(if self.hosts > 1 { manifest.plus(&cluster::section(self.hosts, work.linger)?) } else { manifest })
+        if self.hosts > 1 { manifest.plus(&cluster::section(self.hosts, work.linger)) } else { manifest }
     }
 
     fn median(&mut self, runs: u32, mut run: impl FnMut(&mut Self) -> Result<f64>) -> Result<f64> {
@@ -250,7 +250,7 @@ impl Runs {
 
     fn run(&mut self, work: Work, records: u64) -> Result<(Duration, Vec<Summary>)> {
         self.append(records, work.draw)?;
-        let (elapsed, summaries) = self.job.run(&self.manifest(work)?, LIMIT)?;
+        let (elapsed, summaries) = self.job.run(&self.manifest(work), LIMIT)?;
         let admitted: u64 = summaries.iter().map(|summary| summary.records_in).sum();
         let wanted = records / self.hosts as u64 * self.hosts as u64;
         ensure!(admitted == wanted, "the hosts admitted {admitted} records of {wanted}");
@@ -279,7 +279,7 @@ impl Runs {
             .pairs_from_stdin()
             .operator_of_shares(&self.component, "[\"in\"]", Work::live(Draw::Even).config)
             .blackhole("work")
-            .plus(&cluster::section(self.hosts, LINGER)?);
+            .plus(&cluster::section(self.hosts, LINGER));
         // Another job, whose table is empty: what is absent travels as far.
         let job = self.job.beside("paced")?;
         job.write(&manifest)?;
@@ -298,7 +298,7 @@ impl Runs {
     /// The time from the SIGKILL of the second host, which is started again at once, to the next commit.
     fn kill_one(&mut self, work: Work) -> Result<Duration> {
         self.append(PAUSE_RECORDS, work.draw)?;
-        self.job.write(&self.manifest(work)?)?;
+        self.job.write(&self.manifest(work))?;
         let start = Instant::now();
         let mut processes =
             (0..self.hosts).map(|host| self.job.start(host, Stdio::null())).collect::<Result<Vec<_>>>()?;
