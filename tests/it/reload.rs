@@ -6,10 +6,11 @@ use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::asking::{Http, announced, serving};
-use crate::harness::{Dice, Ended, Job, Running, TIME_LIMIT, guest, seed, soak_times};
+use crate::harness::{Dice, Ended, Job, Running, TIME_LIMIT, free_addresses, guest, seed, soak_times};
 
 const MARK: &[u8] = b"RELEASE=";
 const SCHEMA: &[u8] = b"SCHEMA=";
@@ -84,8 +85,12 @@ fn visits(job: &Job, keys: impl IntoIterator<Item = u64>) {
 
 /// Count and release of each record of each key, in the order of their counts.
 fn output(job: &Job) -> BTreeMap<String, Vec<(u64, u64)>> {
+    counts(job.output_lines("out"))
+}
+
+fn counts(lines: Vec<String>) -> BTreeMap<String, Vec<(u64, u64)>> {
     let mut by_key = BTreeMap::<String, Vec<(u64, u64)>>::new();
-    for line in job.output_lines("out") {
+    for line in lines {
         let line: Value = serde_json::from_str(&line).unwrap();
         let number = |field: &str| line["value"][field].as_u64().unwrap();
         by_key.entry(line["key"].as_str().unwrap().to_owned()).or_default().push((number("n"), number("by")));
@@ -141,6 +146,36 @@ fn a_new_version_takes_over_at_a_seal_and_runs_after_a_restart_though_the_manife
     assert_eq!(status(&job, &mut running)["version"], "1.0.9");
     running.kill();
     assert_eq!(job.path("state/components").read_dir().unwrap().count(), 0, "nothing is kept that no epoch names");
+}
+
+#[test]
+fn a_job_moves_to_other_hosts_once_its_manifest_names_the_component_that_was_reloaded() {
+    let job = job("");
+    let mut running = job.start();
+    serving(&job, &mut running);
+    visits(&job, [1, 2, 1]);
+    wait_for("the first records", || job.output_lines("out").len() == 3);
+    reload(&job, 7).succeeded();
+    running.signal(Signal::TERM);
+    running.wait().succeeded();
+    let mut manifest = std::fs::read_to_string(job.path("job.toml")).unwrap();
+    for (host, address) in ["a", "b"].into_iter().zip(free_addresses(2)) {
+        manifest += &format!("\n[cluster.hosts.{host}]\naddress = \"{address}\"\n");
+    }
+    job.write_manifest(&manifest);
+    let rescale = || job.command(["rescale", "job.toml"]);
+    rescale()
+        .failed(3, &["`work` runs a component that was reloaded (version 1.0.7", "put that one's file in its place"]);
+    job.write("work.wasm", component(7));
+    rescale().succeeded();
+    assert!(!job.path("state/components").exists() && !job.path("state/job.json").exists());
+    visits(&job, [1, 2]);
+    let job = job.arguments(["--set", "sources.visits.follow=false"]);
+    let running = ["a", "b"].map(|host| job.start_host(host));
+    running.into_iter().for_each(|host| _ = host.wait().succeeded());
+    let lines = ["out", "out/a", "out/b"].into_iter().flat_map(|folder| job.output_lines(folder)).collect();
+    let expected = [("k1".to_owned(), vec![(1, 0), (2, 0), (3, 7)]), ("k2".to_owned(), vec![(1, 0), (2, 7)])];
+    assert_eq!(counts(lines), expected.into());
 }
 
 #[test]

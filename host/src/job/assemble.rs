@@ -174,18 +174,19 @@ impl<'a> Parts<'a> {
         Ok(Self { loaded, graph, plan, functions, components, declared, engine, started, meters })
     }
 
-    /// Fails where an operator went on with a component that was reloaded, which the manifest does not name.
-    pub(super) fn check_files_of(&self, recorded: &BTreeMap<String, RunningComponent>) -> Result<(), JobError> {
-        for (operator, was) in recorded {
-            let goes_on = |now: &&RunningComponent| was.sha256 != now.sha256 && was.file_sha256 == now.file_sha256;
-            if self.components.get(operator).filter(goes_on).is_some() {
-                let (version, digest) = (&was.version, &was.sha256);
-                return Err(JobError::Plan(format!(
-                    "the operator `{operator}` runs a component that was reloaded (version {version}, SHA-256 {digest}), and the manifest names another: put that one's file in its place"
-                )));
-            }
-        }
-        Ok(())
+    /// The operators that went on with a component that was reloaded, and which the manifest does not name; each with what to do about it.
+    pub(super) fn reloaded(&self, recorded: &BTreeMap<String, RunningComponent>) -> Vec<String> {
+        let goes_on = |(operator, was): &(&String, &RunningComponent)| {
+            let now = self.components.get(*operator);
+            now.is_some_and(|now| was.sha256 != now.sha256 && was.file_sha256 == now.file_sha256)
+        };
+        let told = |(operator, was): (&String, &RunningComponent)| {
+            let (version, digest) = (&was.version, &was.sha256);
+            format!(
+                "the operator `{operator}` runs a component that was reloaded (version {version}, SHA-256 {digest}), and the manifest names another: put that one's file in its place"
+            )
+        };
+        recorded.iter().filter(goes_on).map(told).collect()
     }
 
     /// Starts everything behind the opened state, but lets nothing be admitted yet.

@@ -64,7 +64,11 @@ pub async fn rescale(loaded: &Loaded, graph: &Graph, is_dry: bool) -> Result<Mov
     let (mut moving, completed) = Moving::begin(Arc::new(RealDisk), &root)?;
     let layout = moving.find(|fingerprint| is_of_job(fingerprint, &graph.job))?;
     let leaving = moving.leave(&layout)?;
-    leaving.iter().filter_map(Leaving::last).try_for_each(|last| parts.check_files_of(&last.components))?;
+    let reloaded: BTreeSet<String> =
+        leaving.iter().filter_map(Leaving::last).flat_map(|last| parts.reloaded(&last.components)).collect();
+    if !reloaded.is_empty() {
+        return Err(misfit(&root, reloaded.into_iter().collect::<Vec<_>>().join("\n")));
+    }
     let (now, _) = parts.identity();
     let stored = stored_identity(&leaving[layout.leader], &leaving, &root)?;
     // What is where is to be changed here.
