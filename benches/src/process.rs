@@ -104,6 +104,18 @@ fn reap(pid: Pid) -> io::Result<(ExitStatus, libc::rusage)> {
     if reaped < 0 { Err(io::Error::last_os_error()) } else { Ok((ExitStatus::from_raw(status), usage)) }
 }
 
+/// Asks for short turns on a core, so that this thread, which stands for one on another machine, measures how long it waits for others and not for its own turn. Where
+/// the system does not grant it, it waits for both.
+pub fn take_short_turns() {
+    // SAFETY: all of the structure's fields are integers, for which zero is a value.
+    let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
+    attributes.size = size_of::<libc::sched_attr>() as u32;
+    attributes.sched_policy = libc::SCHED_OTHER as u32;
+    attributes.sched_runtime = 100_000;
+    // SAFETY: the system reads the structure, whose first field says how large it is.
+    unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
+}
+
 fn duration_of(time: libc::timeval) -> Duration {
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     let micros = u64::try_from(time.tv_usec).unwrap_or(0);

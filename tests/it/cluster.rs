@@ -22,6 +22,7 @@ const FILES: u64 = 12;
 pub struct Cluster {
     pub job: Job,
     pub hosts: Vec<String>,
+    networks: Vec<String>,
     running: BTreeMap<String, Running>,
 }
 
@@ -42,11 +43,17 @@ impl Cluster {
                 arguments.extend(["--set".to_owned(), format!("cluster.hosts.{name}.listen={listen}")]);
             }
         }
-        Self { job: job.arguments(arguments), hosts: names, running: BTreeMap::new() }
+        Self { job: job.arguments(arguments), hosts: names, networks: Vec::new(), running: BTreeMap::new() }
+    }
+
+    /// Runs each host in one of these networks.
+    pub fn in_networks(self, networks: &[String]) -> Self {
+        Self { networks: networks.to_vec(), ..self }
     }
 
     pub fn start(&mut self, host: &str) {
-        self.running.insert(host.to_owned(), self.job.start_host(host));
+        let network = self.hosts.iter().position(|name| name == host).and_then(|host| self.networks.get(host));
+        self.running.insert(host.to_owned(), self.job.start_host_within(host, network.map(String::as_str)));
     }
 
     pub fn start_all(&mut self) {
@@ -68,6 +75,23 @@ impl Cluster {
     /// Whether all hosts run.
     pub fn is_running(&mut self) -> bool {
         self.running.values_mut().all(Running::is_running)
+    }
+
+    /// Waits until each host has noted another epoch, or one has ended; whether all run.
+    #[track_caller]
+    pub fn goes_on(&mut self) -> bool {
+        let newest = |cluster: &Self| -> Vec<u64> {
+            cluster.hosts.iter().map(|host| cluster.job.newest_epoch_of(host)).collect()
+        };
+        let (start, first) = (Instant::now(), newest(self));
+        while newest(self).iter().zip(&first).any(|(now, first)| now <= first) {
+            if !self.is_running() {
+                return false;
+            }
+            assert!(start.elapsed() < RECOVERY_MAX, "in {RECOVERY_MAX:?} no epoch was noted after {first:?}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        self.is_running()
     }
 
     /// Waits until all hosts have ended.

@@ -53,6 +53,17 @@ pub fn wasmill(dir: &Path) -> Command {
     command
 }
 
+/// The same command in a network of its own, made by `ip netns`.
+fn within_network(network: &str, command: &Command) -> Command {
+    let mut within = Command::new("ip");
+    within.args(["netns", "exec", network]).arg(command.get_program()).args(command.get_args());
+    within.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?)))).stdin(Stdio::null());
+    if let Some(dir) = command.get_current_dir() {
+        within.current_dir(dir);
+    }
+    within
+}
+
 /// Runs any command to its end.
 pub fn run(command: Command, limit: Duration) -> Ended {
     Running::start(command, limit, None).wait()
@@ -181,9 +192,17 @@ impl Job {
 
     /// Starts one of the job's hosts.
     pub fn start_host(&self, host: &str) -> Running {
+        self.start_host_within(host, None)
+    }
+
+    /// Starts one of the job's hosts, in a network of its own where that is named.
+    pub fn start_host_within(&self, host: &str, network: Option<&str>) -> Running {
         let summary = self.path(format!("summary-{host}.json"));
         _ = std::fs::remove_file(&summary);
         let mut command = wasmill(self.dir.path());
+        if let Some(network) = network {
+            command = within_network(network, &command);
+        }
         command.args(["run", "job.toml", "--host", host, "--summary"]).arg(&summary).args(&self.arguments);
         Running::start(command, self.time_limit, Some(summary))
     }
@@ -210,16 +229,21 @@ impl Job {
 
     /// The newest epoch with an entry in the job's log; 0 when there is none.
     pub fn newest_epoch(&self) -> u64 {
-        self.logged_epochs().max().unwrap_or(0)
+        self.logged_epochs("state").max().unwrap_or(0)
+    }
+
+    /// The newest epoch with an entry in the log of one of the job's hosts; 0 when there is none.
+    pub fn newest_epoch_of(&self, host: &str) -> u64 {
+        self.logged_epochs(&format!("state/{host}")).max().unwrap_or(0)
     }
 
     /// The oldest epoch with an entry in the job's log: those before it are in redb. 0 when there is none.
     pub fn oldest_epoch(&self) -> u64 {
-        self.logged_epochs().min().unwrap_or(0)
+        self.logged_epochs("state").min().unwrap_or(0)
     }
 
-    fn logged_epochs(&self) -> impl Iterator<Item = u64> {
-        let entries = self.path("state/log").read_dir().into_iter().flatten().flatten();
+    fn logged_epochs(&self, directory: &str) -> impl Iterator<Item = u64> {
+        let entries = self.path(directory).join("log").read_dir().into_iter().flatten().flatten();
         entries.filter_map(|entry| entry.path().file_stem()?.to_str()?.parse().ok())
     }
 

@@ -24,5 +24,6 @@ mod serializable;
 mod serving;
 mod soak;
 mod stop;
+mod surroundings;
 mod tables;
 mod versioned;

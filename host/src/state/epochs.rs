@@ -11,7 +11,7 @@
 //!
 //! One lock covers the list of changes and the bounds of what can be read. The feeder takes from the list what it will write, up to the oldest readable epoch, and
 //! removes it from the list when redb has it, both under the lock; a commit adds to it under the lock. A view is made under the lock, too: it
-//! takes the changes up to its epoch, and opens redb's snapshot. So the snapshot holds some epoch that is not after the oldest readable one, hence not after the view's; and whatever
+//! takes the changes up to its epoch, and takes redb's snapshot. So the snapshot holds some epoch that is not after the oldest readable one, hence not after the view's; and whatever
 //! it lacks is still in the list. Changes that it has already are taken as well, which does no harm: they say the same.
 //!
 //! Once made, a view is a whole answer by itself: feeding, committing, evicting do not change it. Tables in memory only shorten the way, see
@@ -186,7 +186,7 @@ impl Committed {
         if !(kept.oldest..=kept.newest).contains(&epoch) {
             return Err(TablesError::Gone { asked: epoch, oldest: kept.oldest, newest: kept.newest });
         }
-        let snapshot = room.snapshot().map_err(Box::new)?;
+        let snapshot = room.snapshot();
         let deltas = kept.waiting.range(..=epoch).rev().map(|(_, waiting)| waiting.delta.clone()).collect();
         Ok(EpochView { epoch, snapshot, deltas })
     }
@@ -234,7 +234,7 @@ impl Epochs {
 #[derive(Debug)]
 pub struct EpochView {
     epoch: Epoch,
-    snapshot: Snapshot,
+    snapshot: Arc<Snapshot>,
     /// The changes up to the epoch that the snapshot may lack, newest first.
     deltas: Vec<Arc<EpochDelta>>,
 }

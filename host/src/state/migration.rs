@@ -273,7 +273,7 @@ impl TaskTables {
         from: &[u8],
     ) -> Result<Option<Vec<u8>>, TablesError> {
         let partition = Partition(self.range.start + partition as u16);
-        let snapshot = self.shared.room().snapshot().map_err(Box::new)?;
+        let snapshot = self.shared.room().snapshot();
         let (mut keys, mut rows, mut end) = (Column::default(), 0, None);
         let is_through = snapshot.scan_from(&self.specs[table].name, partition, from, |_, cell| {
             if keys.len() == SLICE_VALUES || rows == SLICE_ROWS {

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Arc;
 
 use super::StateError;
 use super::identity::{self, DirectoryLock, Identity, Paths};
@@ -54,7 +55,7 @@ pub struct Reader {
     last: Option<Entry>,
     tables: BTreeMap<TableName, BTreeSet<u32>>,
     overlay: Overlay,
-    snapshot: Snapshot,
+    snapshot: Arc<Snapshot>,
     _room: Room,
     _lock: DirectoryLock,
 }
@@ -81,7 +82,7 @@ impl Reader {
             last: recovered.last,
             tables: recovered.tables,
             overlay: overlay(recovered.unfed),
-            snapshot: recovered.room.snapshot()?,
+            snapshot: recovered.room.snapshot(),
             _room: recovered.room,
             _lock: lock,
         })

@@ -14,12 +14,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
 
 use ::redb::{
     Builder, Database, DatabaseError, OwnedRange, ReadTransaction, ReadableDatabase, ReadableTableMetadata,
     StorageBackend, TableDefinition, TableError,
 };
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::StateError;
@@ -80,9 +81,10 @@ pub(super) struct Change<'a> {
 pub(super) struct Room {
     path: PathBuf,
     job: JobId,
+    /// What readers see: the last write that is durable. Redb itself keeps a reader who begins waiting while it writes to the disk. It costs no pages: what a write replaces is free only
+    /// when the next one is durable in any case.
+    shown: Mutex<Arc<Snapshot>>,
     database: Database,
-    /// The last epoch that a write was begun for.
-    begun: AtomicU64,
 }
 
 impl Room {
@@ -95,8 +97,8 @@ impl Room {
                 builder(1 << 20).create_with_backend(DoubleBackend::new(disk, path))
             }
         })?;
-        let room = Self { path: path.to_owned(), job, database, begun: AtomicU64::new(0) };
-        room.write(&Meta { epoch: 0, digest: Digest::default(), tables: BTreeMap::new() }, |_| Ok(()))
+        let meta = Meta { epoch: 0, digest: Digest::default(), tables: BTreeMap::new() };
+        write(&database, job, &meta, |_| Ok(())).map_err(|error| failed(path, "write", error))
     }
 
     /// Opens the database of `job`, with an integrity check of all its pages.
@@ -121,39 +123,8 @@ impl Room {
             Storage::File => builder(cache).open(path),
             Storage::Double(disk) => builder(cache).create_with_backend(DoubleBackend::new(disk, path)),
         })?;
-        let mut room = Self { path: path.to_owned(), job, database, begun: AtomicU64::new(0) };
-        let meta = room.meta()?;
-        *room.begun.get_mut() = meta.epoch;
-        Ok((room, meta))
-    }
-
-    fn meta(&self) -> Result<Meta, StateError> {
-        let read = || -> Result<Option<Vec<u8>>, ::redb::Error> {
-            let table = self.database.begin_read()?.open_table(META)?;
-            Ok(table.get(META_ROW)?.map(|row| row.value().to_vec()))
-        };
-        let bytes = match read() {
-            Ok(Some(bytes)) => bytes,
-            Ok(None) | Err(::redb::Error::TableDoesNotExist(_)) => {
-                return Err(damaged(&self.path, "it is a redb file, but not one of a job's state"));
-            }
-            Err(error) => return Err(self.failed("read", error)),
-        };
-        let row: MetaRow = serde_json::from_slice(&bytes)
-            .map_err(|error| damaged(&self.path, format!("its description cannot be read: {error}")))?;
-        if row.format != FORMAT_VERSION {
-            return Err(StateError::NewerFormat { path: self.path.clone(), found: row.format, known: FORMAT_VERSION });
-        }
-        if row.job != self.job.to_string() {
-            return Err(damaged(
-                &self.path,
-                format!("it belongs to the state of job {}, not to {}", row.job, self.job),
-            ));
-        }
-        let digest = u128::from_str_radix(&row.digest, 16)
-            .map_err(|error| damaged(&self.path, format!("its description cannot be read: {error}")))?;
-        let tables = row.tables.into_iter().map(|(name, versions)| (TableName::from(name), versions)).collect();
-        Ok(Meta { epoch: row.epoch, digest: Digest(digest), tables })
+        let (snapshot, meta) = Snapshot::first(path, &database, job)?;
+        Ok((Self { path: path.to_owned(), job, shown: Mutex::new(Arc::new(snapshot)), database }, meta))
     }
 
     /// Writes changes of many epochs up to `meta.epoch` in one durable transaction. `fill` writes them through [`Feed::put`].
@@ -162,36 +133,39 @@ impl Room {
         meta: &Meta,
         fill: impl FnOnce(&Feed<'_>) -> Result<(), ::redb::Error>,
     ) -> Result<(), StateError> {
-        let row = MetaRow {
-            format: FORMAT_VERSION,
-            job: self.job.to_string(),
-            epoch: meta.epoch,
-            digest: format!("{:032x}", meta.digest.0),
-            tables: meta.tables.iter().map(|(name, versions)| (name.to_string(), versions.clone())).collect(),
-        };
-        let row = serde_json::to_vec(&row).expect("a description is plain JSON");
-        self.begun.store(meta.epoch, Ordering::Release);
-        let write = || -> Result<(), ::redb::Error> {
-            let mut transaction = self.database.begin_write()?;
-            transaction.set_quick_repair(true);
-            fill(&Feed { transaction: &transaction })?;
-            transaction.open_table(META)?.insert(META_ROW, row.as_slice())?;
-            Ok(transaction.commit()?)
-        };
-        write().map_err(|error| self.failed("write", error))
+        write(&self.database, self.job, meta, fill).map_err(|error| failed(&self.path, "write", error))?;
+        let shown = Snapshot::of(&self.path, &self.database, meta.epoch)?;
+        // The one before is dropped where nobody waits for the lock.
+        let _before = std::mem::replace(&mut *self.shown.lock(), Arc::new(shown));
+        Ok(())
     }
 
-    /// The state as it is now; later feeds do not change what the snapshot shows. Does no I/O.
-    pub(super) fn snapshot(&self) -> Result<Snapshot, StateError> {
-        let transaction = self.database.begin_read().map_err(|error| self.failed("read", error.into()))?;
-        // In this order: what the snapshot shows was begun before it was committed.
-        let through = self.begun.load(Ordering::Acquire);
-        Ok(Snapshot { path: self.path.clone(), transaction, through })
+    /// The state as of the last write; later ones do not change what the snapshot shows. Waits for nothing.
+    pub(super) fn snapshot(&self) -> Arc<Snapshot> {
+        self.shown.lock().clone()
     }
+}
 
-    fn failed(&self, action: &'static str, error: ::redb::Error) -> StateError {
-        failed(&self.path, action, error)
-    }
+/// Writes what `fill` says, and `meta`, durably.
+fn write(
+    database: &Database,
+    job: JobId,
+    meta: &Meta,
+    fill: impl FnOnce(&Feed<'_>) -> Result<(), ::redb::Error>,
+) -> Result<(), ::redb::Error> {
+    let row = MetaRow {
+        format: FORMAT_VERSION,
+        job: job.to_string(),
+        epoch: meta.epoch,
+        digest: format!("{:032x}", meta.digest.0),
+        tables: meta.tables.iter().map(|(name, versions)| (name.to_string(), versions.clone())).collect(),
+    };
+    let row = serde_json::to_vec(&row).expect("a description is plain JSON");
+    let mut transaction = database.begin_write()?;
+    transaction.set_quick_repair(true);
+    fill(&Feed { transaction: &transaction })?;
+    transaction.open_table(META)?.insert(META_ROW, row.as_slice())?;
+    Ok(transaction.commit()?)
 }
 
 /// A transaction being filled.
@@ -247,7 +221,47 @@ pub(super) struct Snapshot {
 }
 
 impl Snapshot {
-    /// An epoch that the snapshot shows nothing after. It is the epoch of the snapshot, but for the moment of a write.
+    /// What was written last, for epoch `through`.
+    fn of(path: &Path, database: &Database, through: Epoch) -> Result<Self, StateError> {
+        let transaction = database.begin_read().map_err(|error| failed(path, "read", error.into()))?;
+        Ok(Self { path: path.to_owned(), transaction, through })
+    }
+
+    /// What a database of `job` holds when it is opened.
+    fn first(path: &Path, database: &Database, job: JobId) -> Result<(Self, Meta), StateError> {
+        let mut snapshot = Self::of(path, database, 0)?;
+        let meta = snapshot.meta(job)?;
+        snapshot.through = meta.epoch;
+        Ok((snapshot, meta))
+    }
+
+    fn meta(&self, job: JobId) -> Result<Meta, StateError> {
+        let read = || -> Result<Option<Vec<u8>>, ::redb::Error> {
+            let table = self.transaction.open_table(META)?;
+            Ok(table.get(META_ROW)?.map(|row| row.value().to_vec()))
+        };
+        let bytes = match read() {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) | Err(::redb::Error::TableDoesNotExist(_)) => {
+                return Err(damaged(&self.path, "it is a redb file, but not one of a job's state"));
+            }
+            Err(error) => return Err(failed(&self.path, "read", error)),
+        };
+        let row: MetaRow = serde_json::from_slice(&bytes)
+            .map_err(|error| damaged(&self.path, format!("its description cannot be read: {error}")))?;
+        if row.format != FORMAT_VERSION {
+            return Err(StateError::NewerFormat { path: self.path.clone(), found: row.format, known: FORMAT_VERSION });
+        }
+        if row.job != job.to_string() {
+            return Err(damaged(&self.path, format!("it belongs to the state of job {}, not to {job}", row.job)));
+        }
+        let digest = u128::from_str_radix(&row.digest, 16)
+            .map_err(|error| damaged(&self.path, format!("its description cannot be read: {error}")))?;
+        let tables = row.tables.into_iter().map(|(name, versions)| (TableName::from(name), versions)).collect();
+        Ok(Meta { epoch: row.epoch, digest: Digest(digest), tables })
+    }
+
+    /// The epoch of the snapshot.
     pub(super) fn through(&self) -> Epoch {
         self.through
     }

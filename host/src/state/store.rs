@@ -436,7 +436,7 @@ impl StateStore {
         self.set_encoding(&[&task], encoding, true);
         // In this order: what is fed between the two is in both, which does no harm.
         let waiting = self.shared.committed.waiting();
-        task.preload(&self.shared.room.snapshot()?)?;
+        task.preload(&self.shared.room.snapshot())?;
         for delta in waiting {
             for changes in delta.tables() {
                 let Some(table) = tables.iter().position(|spec| spec.name == changes.table) else { continue };

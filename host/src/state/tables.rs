@@ -300,12 +300,12 @@ impl TaskTables {
         places: &[Place],
         maps: RwLockReadGuard<'_, Maps>,
     ) -> Result<Vec<Option<Cell>>, TablesError> {
-        // The snapshot is opened while the lock is held: what is evicted later is in it, what is written later is not.
+        // The snapshot is taken while the lock is held: what is evicted later is in it, what is written later is not.
         let mut cells: Vec<Option<Cell>> =
             places.iter().enumerate().map(|(index, place)| maps.get(*place, keys.get(index)).cloned()).collect();
         let applied = maps.applied;
         let is_missing = !maps.complete && cells.iter().any(Option::is_none);
-        let snapshot = if is_missing { Some(self.shared.room().snapshot().map_err(Box::new)?) } else { None };
+        let snapshot = if is_missing { Some(self.shared.room().snapshot()) } else { None };
         drop(maps);
         if let Some(snapshot) = snapshot {
             self.fetch(table, keys, places, &snapshot, applied, &mut cells)?;

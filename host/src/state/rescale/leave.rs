@@ -1,6 +1,7 @@
 //! A directory whose state is moved away: what it holds as of its last committed epoch. Nothing in it is changed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::super::StateError;
 use super::super::identity::{self, Identity, Paths};
@@ -28,7 +29,7 @@ pub struct Leaving {
     last: Option<Entry>,
     tables: BTreeMap<TableName, BTreeSet<u32>>,
     changes: BTreeMap<TableName, Changes>,
-    snapshot: Snapshot,
+    snapshot: Arc<Snapshot>,
     _room: Room,
 }
 
@@ -68,7 +69,7 @@ impl Leaving {
             last: recovered.last,
             tables: recovered.tables,
             changes: changes(recovered.unfed),
-            snapshot: recovered.room.snapshot()?,
+            snapshot: recovered.room.snapshot(),
             _room: recovered.room,
             identity,
         })
