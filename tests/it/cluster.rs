@@ -16,7 +16,7 @@ use crate::tables::{ACCOUNTS, OPENING, balances, bytes, head, sink};
 const RECOVERY_MAX: Duration = Duration::from_secs(30);
 /// A host that is silent for so long is lost.
 pub const LOST_AFTER_MS: u64 = 1_000;
-const FILES: u64 = 12;
+const FILES: usize = 12;
 
 /// A job on hosts `a`, `b`, …
 pub struct Cluster {
@@ -125,8 +125,8 @@ impl Cluster {
         panic!("host {host} says {last:?}");
     }
 
-    /// The committed state of a table on all hosts, which do not run. No two have the same key.
-    pub fn integers(&self, table: &str) -> BTreeMap<String, i64> {
+    /// The committed values of a table on all hosts, which do not run. No two have the same key.
+    pub fn values(&self, table: &str) -> BTreeMap<String, Vec<u8>> {
         let mut all = BTreeMap::new();
         for host in &self.hosts {
             let scan = ["state", "scan", "job.toml", table, "--json", "--limit", "10000000", "--host", host];
@@ -135,32 +135,42 @@ impl Cluster {
             let scanned = self.job.command(arguments).succeeded();
             for line in scanned.stdout.lines() {
                 let entry: Value = serde_json::from_str(line).unwrap();
-                let number = i64::from_le_bytes(bytes(&entry["value"]).try_into().expect("64 bits"));
-                assert_eq!(all.insert(entry["key"].as_str().unwrap().to_owned(), number), None, "{line} on two hosts");
+                let (key, value) = (entry["key"].as_str().unwrap().to_owned(), bytes(&entry["value"]));
+                assert_eq!(all.insert(key, value), None, "{line} on two hosts");
             }
         }
         all
+    }
+
+    /// The same of a table of integers.
+    pub fn integers(&self, table: &str) -> BTreeMap<String, i64> {
+        self.values(table).into_iter().map(|(key, value)| (key, integer(&value))).collect()
     }
 
     pub fn output_lines(&self, folder: &str) -> Vec<String> {
         self.hosts.iter().flat_map(|host| output_lines(&self.job.path(folder).join(host))).collect()
     }
 
-    /// All balances as of an epoch that every host retains, while they run.
-    pub fn balances_as_of(&self, epoch: u64) -> Option<Vec<i64>> {
+    /// All values of a table, named `operator.table`, as of an epoch that every host retains, while they run.
+    pub fn values_as_of(&self, table: &str, epoch: u64) -> Option<Vec<Vec<u8>>> {
         let mut all = Vec::new();
         for host in &self.hosts {
             let mut http = Http::try_connect(self.serving(host)?.http)?;
-            let path = format!("/tables/transfer.balances?limit=1000&consistency=as-of:{epoch}");
+            let path = format!("/tables/{table}?limit=1000&consistency=as-of:{epoch}");
             let answer = http.get_while_running(&path)?;
             if answer.status != 200 {
                 return None;
             }
             let told = answer.json();
-            let balance = |entry: &Value| i64::from_le_bytes(bytes(&entry["value"]).try_into().expect("64 bits"));
-            all.extend(told["entries"].as_array().unwrap().iter().map(balance));
+            all.extend(told["entries"].as_array().unwrap().iter().map(|entry| bytes(&entry["value"])));
         }
         Some(all)
+    }
+
+    /// All balances as of such an epoch.
+    pub fn balances_as_of(&self, epoch: u64) -> Option<Vec<i64>> {
+        let values = self.values_as_of("transfer.balances", epoch)?;
+        Some(values.iter().map(|value| integer(value)).collect())
     }
 
     /// The newest epoch that every running host has committed, and whether all answer.
@@ -168,6 +178,10 @@ impl Cluster {
         let newest = |host: &String| self.status(host)?["readable"]["newest"].as_u64();
         self.hosts.iter().map(newest).collect::<Option<Vec<u64>>>()?.into_iter().min()
     }
+}
+
+fn integer(value: &[u8]) -> i64 {
+    i64::from_le_bytes(value.try_into().expect("64 bits"))
 }
 
 /// Transfers between accounts, spread over files. `fields` are further lines of the operator.
@@ -188,12 +202,16 @@ pub fn transfers(count: u64, opening: i64, cents_max: u64, fields: &str) -> (Job
         let payee = (payer + step) % accounts;
         json!({ "account": format!("a{payer}"), "pays": format!("a{payee}"), "cents": 1 + dice.roll(cents_max) })
     }));
-    let mut job = Job::new(&manifest);
+    (spread(Job::new(&manifest), &events), events)
+}
+
+/// Adds events as input, in turn to each of some files.
+pub fn spread(job: Job, events: &[Value]) -> Job {
     for file in 0..FILES {
-        let lines: Vec<Value> = events.iter().skip(file as usize).step_by(FILES as usize).cloned().collect();
-        job = job.input(&format!("events/{file:02}.jsonl"), json_lines(&lines));
+        let lines: Vec<Value> = events.iter().skip(file).step_by(FILES).cloned().collect();
+        job.write(&format!("events/{file:02}.jsonl"), json_lines(&lines));
     }
-    (job, events)
+    job
 }
 
 pub const OVERDRAFT: &str = "config = { overdraft = true }";
@@ -310,6 +328,29 @@ fn a_stop_of_one_host_stops_the_whole_job_cleanly() {
     cluster.start_all();
     cluster.wait().into_iter().for_each(|ended| _ = ended.succeeded());
     assert_eq!(cluster.integers("transfer"), balances(&events, &[]));
+}
+
+#[test]
+fn a_host_that_is_asked_for_a_key_of_another_one_says_whose_it_is() {
+    let (job, _) = transfers(60_000, OPENING, 500, OVERDRAFT);
+    let mut cluster = Cluster::new(job, 2);
+    cluster.start_all();
+    for host in ["a", "b"] {
+        cluster.wait_for_status(host, |status| status["readable"]["newest"].as_u64() > Some(2));
+    }
+    let mut connections = ["a", "b"].map(|host| Http::try_connect(cluster.serving(host).unwrap().http).unwrap());
+    let mut owned = [0, 0];
+    for account in 0..20 {
+        let path = format!("/tables/transfer.balances/a{account}");
+        let answers = connections.each_mut().map(|http| http.get_while_running(&path).expect("the job runs"));
+        let owner = answers.iter().position(|answer| answer.status == 200).expect("somebody owns it");
+        let other = &answers[1 - owner];
+        let said = other.json()["error"].as_str().unwrap().to_owned();
+        assert_eq!(other.status, 421, "{said}");
+        assert!(said.contains(&format!("the host `{}` owns it", cluster.hosts[owner])), "{said}");
+        owned[owner] += 1;
+    }
+    assert!(owned[0] > 0 && owned[1] > 0, "{owned:?}");
 }
 
 #[test]

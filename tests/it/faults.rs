@@ -5,11 +5,12 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, LOST_AFTER_MS, OVERDRAFT, check_total, transfers};
+use crate::cluster::{Cluster, LOST_AFTER_MS, OVERDRAFT, check_total, spread, transfers};
 use crate::harness::{Dice, Ended, Job, TIME_LIMIT, free_addresses, seed, soak_times};
 use crate::relay::{Harm, Harms, Relay, Trick};
-use crate::tables::{OPENING, balances, both_ways, check_found};
+use crate::tables::{OPENING, balances, both_ways, check_found, head, sink};
 
 const HOSTS: usize = 3;
 
@@ -190,4 +191,62 @@ fn lookups_and_updates_both_ways_are_answered_and_applied_once_whatever_goes_wro
     let cluster = harmed.endure(8 * soak_times(), |_| {});
     assert_eq!([cluster.integers("left"), cluster.integers("right")], sums);
     check_found(&cluster.output_lines("found"), count, &sums);
+}
+
+/// What everybody who joins likes is a multiple of this, so that a like of which only one half is there would be seen.
+const UNIT: i64 = 1_000_003;
+
+/// People who join, and then like each other, spread over files; and what they like of each subject when they join, all together.
+fn likes(people: u64, count: u64) -> (Job, [i64; 4]) {
+    let manifest = format!(
+        "{}[sources.events]\nkind = \"file\"\npath = \"events\"\nformat = \"jsonl\"\nkey = \"/person\"\n\
+         [operators.people]\ncomponent = \"{{guest:likes}}\"\ninputs = [\"events\"]\nconfig = {{ one-in = 4, step-max = 1000 }}\n\
+         uses.others = {{ table = \"people.preferences\", read = true, update = true }}\n{}",
+        head(1, "50ms", "").replace("[checkpoint]\n", "[checkpoint]\nretained = 12\n"),
+        sink("likes", "\"people\"", "")
+    );
+    let mut dice = Dice(7);
+    let mut sums = [0; 4];
+    let mut join = |dice: &mut Dice| -> [i64; 4] {
+        let joins = [0; 4].map(|_: i64| UNIT * dice.roll(100) as i64);
+        std::iter::zip(&mut sums, joins).for_each(|(sum, like)| *sum += like);
+        joins
+    };
+    let mut events: Vec<Value> =
+        (0..people).map(|one| json!({ "person": format!("p{one}"), "joins": join(&mut dice) })).collect();
+    events.extend((0..count).map(|_| {
+        let (one, step) = (dice.roll(people), 1 + dice.roll(people - 1));
+        json!({ "person": format!("p{one}"), "likes": format!("p{}", (one + step) % people) })
+    }));
+    (spread(Job::new(&manifest), &events), sums)
+}
+
+/// The sums of what people like, subject by subject.
+fn sums<'a>(preferences: impl IntoIterator<Item = &'a Vec<u8>>) -> [i64; 4] {
+    let mut sums = [0; 4];
+    for preference in preferences {
+        let (numbers, rest) = preference.as_chunks::<8>();
+        assert_eq!((numbers.len(), rest), (4, &[][..]));
+        std::iter::zip(&mut sums, numbers).for_each(|(sum, number)| *sum += i64::from_le_bytes(*number));
+    }
+    sums
+}
+
+#[test]
+fn who_likes_whom_changes_both_or_neither_whatever_goes_wrong_between_three_hosts() {
+    let count = 100_000 * soak_times();
+    let (job, joined) = likes(500, count);
+    let mut looks = 0;
+    let harmed = Harmed::new(job.time_limit(2 * TIME_LIMIT * soak_times() as u32));
+    let cluster = harmed.endure(6 * soak_times(), |cluster| {
+        let preferences = cluster.newest_epoch().and_then(|epoch| cluster.values_as_of("people.preferences", epoch));
+        if let Some(preferences) = preferences {
+            let sums = sums(&preferences);
+            assert!(sums.iter().all(|sum| sum % UNIT == 0), "half of a like is there: {sums:?}");
+            looks += 1;
+        }
+    });
+    assert!(looks > 0, "nobody has looked");
+    assert_eq!(sums(cluster.values("people").values()), joined);
+    assert_eq!(cluster.output_lines("likes").len() as u64, count);
 }

@@ -235,7 +235,7 @@ impl<'a> Wiring<'a> {
             }
         };
         let operators = self.graph.operators.iter().zip(&self.plan.operators).enumerate();
-        Directory::new(operators.map(of_operator).collect(), store.epochs())
+        Directory::new(operators.map(of_operator).collect(), store.epochs()).on_hosts(self.plan.hosts.names())
     }
 
     /// The tables of an operator, by their names in the state.

@@ -92,7 +92,10 @@ impl Directory {
     pub fn check_here(&self, table: TableId, keys: &Column) -> Result<(), LookupError> {
         match self.elsewhere(table, keys).first_key_value() {
             None => Ok(()),
-            Some((&host, _)) => Err(LookupError::Elsewhere { host }),
+            Some((&host, _)) => {
+                let name = self.hosts.get(usize::from(host)).cloned();
+                Err(LookupError::Elsewhere { host: name.unwrap_or_else(|| host.to_string()) })
+            }
         }
     }
 

@@ -97,12 +97,10 @@ pub enum LookupError {
         table: String,
     },
     /// Another host owns the key.
-    #[error(
-        "look up the key here: the host number {host} of the job owns it (counted from 0, the leader); ask that one"
-    )]
+    #[error("look up the key here: the host `{host}` owns it; ask that one (`wasmill state … --host {host}`)")]
     Elsewhere {
-        /// Its place in the list of hosts.
-        host: u16,
+        /// The host's name.
+        host: String,
     },
     /// State on disk could not be read.
     #[error(transparent)]
@@ -211,6 +209,8 @@ pub struct Directory {
     epochs: Epochs,
     /// Whether other hosts own some partitions.
     is_spread: bool,
+    /// The names of the job's hosts, if it has several.
+    hosts: Vec<String>,
 }
 
 impl Directory {
@@ -224,7 +224,13 @@ impl Directory {
         }
         let mut owners = operators.iter().flat_map(|operator| &operator.owners);
         let is_spread = owners.any(|owner| matches!(owner, Owner::Host(_)));
-        Self { operators, by_name, epochs, is_spread }
+        Self { operators, by_name, epochs, is_spread, hosts: Vec::new() }
+    }
+
+    /// The same in a job of several hosts, with their names.
+    #[must_use]
+    pub fn on_hosts(self, names: &[String]) -> Self {
+        Self { hosts: names.to_vec(), ..self }
     }
 
     /// The tables of an operator.
