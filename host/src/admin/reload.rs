@@ -58,12 +58,9 @@ async fn reload(
 fn refused(operator: &str, error: &ReloadError) -> Refused {
     let (status, code) = match error {
         ReloadError::UnknownOperator { .. } => (StatusCode::NOT_FOUND, "unknown-operator"),
-        ReloadError::Plugin(_) | ReloadError::Misfit(_) | ReloadError::Unreadable(_) => {
-            (StatusCode::UNPROCESSABLE_ENTITY, "refused")
-        }
-        ReloadError::SeveralHosts => (StatusCode::CONFLICT, "several-hosts"),
-        ReloadError::State(_) => (StatusCode::INTERNAL_SERVER_ERROR, "failed"),
-        ReloadError::Ended => (StatusCode::SERVICE_UNAVAILABLE, "failed"),
+        error if error.is_refusal() => (StatusCode::UNPROCESSABLE_ENTITY, "refused"),
+        ReloadError::AttemptOver | ReloadError::Ended => (StatusCode::SERVICE_UNAVAILABLE, "failed"),
+        _ => (StatusCode::INTERNAL_SERVER_ERROR, "failed"),
     };
     Refused::new(status, code, format!("failed to reload `{operator}`: {error}"))
 }

@@ -5,19 +5,18 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Deserialize;
 
-use super::load::JobArgs;
+use super::load::HostArgs;
 use super::stored::running_client;
 use super::{Failure, print};
 use crate::admin::client::ClientError;
 use crate::epoch::Epoch;
 use crate::epoch::entry::RunningComponent;
-use crate::job::ReloadError;
 
 /// Arguments of `wasmill reload`.
 #[derive(Debug, Args)]
 pub(super) struct ReloadArgs {
     #[command(flatten)]
-    job: JobArgs,
+    job: HostArgs,
     /// The operator.
     operator: String,
     /// The new version of its component.
@@ -36,13 +35,10 @@ struct Told {
 
 pub(super) fn run(arguments: &ReloadArgs) -> Result<(), Failure> {
     let ReloadArgs { job, operator, component, json } = arguments;
-    let loaded = super::load_job(job)?.loaded;
+    let loaded = super::shown(job.load())?.loaded;
     if !loaded.manifest.operators.contains_key(operator) {
         let known = crate::manifest::listed(loaded.manifest.operators.keys().map(String::as_str));
         return Err(Failure::usage(format!("the job has no operator `{operator}`; it has {known}")));
-    }
-    if loaded.manifest.cluster.is_some() {
-        return Err(Failure::usage(ReloadError::SeveralHosts));
     }
     let bytes = std::fs::read(component)
         .map_err(|error| Failure::usage(format!("cannot read `{}`: {error}", component.display())))?;

@@ -135,7 +135,7 @@ fn check_shared(manifest: &Manifest, cluster: &Cluster, findings: &mut Vec<Findi
         findings.push(finding.help("raise `job.partitions` before the job has state"));
     }
     if manifest.job.reload == Reload::Watch {
-        let message = "`reload = \"watch\"` is for a job of one host: one with `[cluster]` takes new components at its start only";
+        let message = "`reload = \"watch\"` is for a job of one host: leave it out, and bring a new component to all hosts by `wasmill reload`";
         findings.push(Finding::error(At::value(["job", "reload"]), message));
     }
     if hosts > 1 && manifest.job.workers.is_none() {

@@ -116,19 +116,25 @@ async fn run_with(
     Ok(ended)
 }
 
-/// What a job is made of, the same for all its attempts.
+/// What a job is made of, the same for all its attempts, but for components that were reloaded in between.
 pub(super) struct Parts<'a> {
     pub(super) loaded: &'a Loaded,
     pub(super) graph: &'a Graph,
     pub(super) plan: Plan,
+    pub(super) code: Code,
+    declared: BTreeMap<String, Declared>,
+    started: Instant,
+    pub(super) meters: Arc<Meters>,
+}
+
+/// The functions of all operators.
+#[derive(Clone)]
+pub(super) struct Code {
+    /// Cuts the running time of functions into slices, as long as it lives.
+    engine: Arc<Engine>,
     pub(super) functions: BTreeMap<String, Arc<Function>>,
     /// Which components these are.
     components: BTreeMap<String, RunningComponent>,
-    declared: BTreeMap<String, Declared>,
-    /// Cuts the running time of functions into slices, as long as it lives.
-    engine: Arc<Engine>,
-    started: Instant,
-    pub(super) meters: Arc<Meters>,
 }
 
 /// An attempt that runs.
@@ -163,21 +169,40 @@ impl<'a> Parts<'a> {
         recorded: Option<Recorded<'_>>,
     ) -> Result<Self, JobError> {
         let engine = Arc::new(Engine::new().map_err(|error| JobError::Plan(error.to_string()))?);
-        let mut functions = load_functions(&engine, loaded).await?;
-        let mut components = functions.iter().map(|(name, function)| (name.clone(), running(function))).collect();
-        if let Some((kept, recorded)) = recorded {
-            go_on_with(&engine, kept, recorded, &mut functions, &mut components).await?;
+        let functions = load_functions(&engine, loaded).await?;
+        let components = functions.iter().map(|(name, function)| (name.clone(), running(function))).collect();
+        let mut code = Code { engine, functions, components };
+        if let Some(recorded) = recorded {
+            code.go_on_with(recorded).await?;
         }
-        let declared = functions.iter().map(|(name, function)| (name.clone(), declared(&**function))).collect();
+        Self::of(code, loaded, graph, started, meters)
+    }
+
+    /// The same, with the components that are `recorded` in the state of one of several hosts.
+    pub(super) async fn going_on_with(&self, recorded: Recorded<'_>) -> Result<Self, JobError> {
+        let mut code = self.code.clone();
+        code.go_on_with(recorded).await?;
+        Self::of(code, self.loaded, self.graph, self.started, Arc::clone(&self.meters))
+    }
+
+    fn of(
+        code: Code,
+        loaded: &'a Loaded,
+        graph: &'a Graph,
+        started: Instant,
+        meters: Arc<Meters>,
+    ) -> Result<Self, JobError> {
+        let declares = |(name, function): (&String, &Arc<Function>)| (name.clone(), declared(&**function));
+        let declared = code.functions.iter().map(declares).collect();
         let (plan, _) = Plan::new(graph, worker_count(&loaded.manifest), &declared)
             .map_err(|findings| JobError::Manifest(loaded.document.refusal(findings)))?;
-        Ok(Self { loaded, graph, plan, functions, components, declared, engine, started, meters })
+        Ok(Self { loaded, graph, plan, code, declared, started, meters })
     }
 
     /// The operators that went on with a component that was reloaded, and which the manifest does not name; each with what to do about it.
     pub(super) fn reloaded(&self, recorded: &BTreeMap<String, RunningComponent>) -> Vec<String> {
         let goes_on = |(operator, was): &(&String, &RunningComponent)| {
-            let now = self.components.get(*operator);
+            let now = self.code.components.get(*operator);
             now.is_some_and(|now| was.sha256 != now.sha256 && was.file_sha256 == now.file_sha256)
         };
         let told = |(operator, was): (&String, &RunningComponent)| {
@@ -202,7 +227,7 @@ impl<'a> Parts<'a> {
         let Opened { store, committer, job, attempt, last, unpublished, .. } = opened;
         let first_epoch = last.as_ref().map_or(0, |entry| entry.epoch);
         meters.committed_epoch.store(first_epoch, Ordering::Relaxed);
-        meters.components.lock().clone_from(&self.components);
+        meters.components.lock().clone_from(&self.code.components);
 
         let flow = Arc::new(Flow::default());
         let (failed, failures) = unbounded_channel();
@@ -218,7 +243,7 @@ impl<'a> Parts<'a> {
             Arc::clone(meters),
         );
         let sink_threads = start_sinks(mailboxes, &sinks, last.as_ref(), &flow, &failed)?;
-        let slots = slots(self.functions.clone());
+        let slots = slots(self.code.functions.clone());
         let (tasks, directory) = wiring.tasks(&slots, &store)?;
         let carried = last.as_ref().map_or(&[][..], |entry| &entry.carried);
         wiring.post_carried(carried)?;
@@ -252,7 +277,7 @@ impl<'a> Parts<'a> {
             to_commit,
             meters: Arc::clone(meters),
             totals_before: last.as_ref().map(|entry| entry.totals.clone()).unwrap_or_default(),
-            components: self.components.clone(),
+            components: self.code.components.clone(),
             swaps: Vec::new(),
             swapped: Vec::new(),
             pending: 0,
@@ -279,16 +304,16 @@ impl<'a> Parts<'a> {
     }
 
     /// What brings new versions of functions into `running`.
-    fn reloader(&self, running: &mut Running, kept: Components) -> Reloader {
+    pub(super) fn reloader(&self, running: &mut Running, kept: Components) -> Reloader {
         let (swaps, ready) = unbounded_channel();
         running.events.swaps = ready;
         Reloader {
-            engine: Arc::clone(&self.engine),
+            engine: Arc::clone(&self.code.engine),
             loaded: self.loaded.clone(),
             graph: self.graph.clone(),
             plan: self.plan.clone(),
             slots: running.slots.clone(),
-            running: self.components.clone(),
+            running: self.code.components.clone(),
             kept,
             store: Arc::clone(&running.store),
             directory: Arc::clone(&running.directory),
@@ -343,33 +368,29 @@ async fn load_functions(engine: &Engine, loaded: &Loaded) -> Result<BTreeMap<Str
     Ok(functions)
 }
 
-/// Puts the components that the last epoch says operators run in the place of the manifest's, where the manifest's files are what they were then. Another file there is as a reload: it
-/// runs from here on.
-async fn go_on_with(
-    engine: &Engine,
-    kept: &Components,
-    recorded: &BTreeMap<String, RunningComponent>,
-    functions: &mut BTreeMap<String, Arc<Function>>,
-    components: &mut BTreeMap<String, RunningComponent>,
-) -> Result<(), JobError> {
-    for (operator, was) in recorded {
-        let Some(now) = components.get_mut(operator) else { continue };
-        if was.sha256 == now.sha256 {
-            continue;
+impl Code {
+    /// Puts the components that the last epoch says operators run in the place of the manifest's, where the manifest's files are what they were then. Another file there is as a reload: it
+    /// runs from here on.
+    async fn go_on_with(&mut self, (kept, recorded): Recorded<'_>) -> Result<(), JobError> {
+        for (operator, was) in recorded {
+            let Some(now) = self.components.get_mut(operator) else { continue };
+            if was.sha256 == now.sha256 {
+                continue;
+            }
+            if was.file_sha256 != now.file_sha256 {
+                let (was, now) = (&was.version, &now.version);
+                tracing::info!(operator, was, now, "the component's file has changed since the last run");
+                continue;
+            }
+            let bytes = kept.load(&RealDisk, operator, &was.sha256)?;
+            let loaded = self.engine.load_bytes(&kept.path(&was.sha256), &bytes).await;
+            let function = loaded.map_err(|error| JobError::Plugin { operator: operator.clone(), error })?;
+            tracing::info!(operator, version = was.version, "going on with the component that was reloaded");
+            self.functions.insert(operator.clone(), Arc::new(function));
+            now.clone_from(was);
         }
-        if was.file_sha256 != now.file_sha256 {
-            let (was, now) = (&was.version, &now.version);
-            tracing::info!(operator, was, now, "the component's file has changed since the last run");
-            continue;
-        }
-        let bytes = kept.load(&RealDisk, operator, &was.sha256)?;
-        let loaded = engine.load_bytes(&kept.path(&was.sha256), &bytes).await;
-        let function = loaded.map_err(|error| JobError::Plugin { operator: operator.clone(), error })?;
-        tracing::info!(operator, version = was.version, "going on with the component that was reloaded");
-        functions.insert(operator.clone(), Arc::new(function));
-        now.clone_from(was);
+        Ok(())
     }
-    Ok(())
 }
 
 /// What a function declares, as far as the plan depends on it.
@@ -394,6 +415,11 @@ pub fn worker_count(manifest: &Manifest) -> u16 {
 }
 
 impl Parts<'_> {
+    /// The components that are kept with the state.
+    pub(super) fn kept(&self) -> Components {
+        Components::new(&self.state_options().0)
+    }
+
     /// Where state lies, and how it is opened.
     fn state_options(&self) -> (PathBuf, OpenOptions) {
         let manifest = &self.loaded.manifest;

@@ -324,7 +324,7 @@ impl Coordinator {
     }
 
     /// Replaces functions between two epochs: everything up to `epoch` was done by those before, everything behind it is by the new ones. The epoch's entry names these.
-    fn swap(&mut self, epoch: Epoch) {
+    pub(super) fn swap(&mut self, epoch: Epoch) {
         for Swap { operator, component, replace, done } in self.swaps.drain(..) {
             replace();
             tracing::info!(operator, epoch, name = component.name, version = component.version, "reloaded");

@@ -52,11 +52,15 @@ pub enum ReloadError {
     /// It cannot be kept.
     #[error("{0}")]
     State(#[from] StateError),
-    /// The job runs on several hosts.
-    #[error(
-        "a job of several hosts takes new components only when it is started: stop it, put the component in place on every host, and start it again"
-    )]
-    SeveralHosts,
+    /// One of several hosts refuses it.
+    #[error("{0}")]
+    Elsewhere(String),
+    /// It could not be carried out on all hosts.
+    #[error("{0}")]
+    Failed(String),
+    /// The hosts of the job are not all there, or do not work together just now.
+    #[error("the job waits for one of its hosts, or goes back to its last committed epoch; ask again when it is under way")]
+    AttemptOver,
     /// The job has ended.
     #[error(
         "the job has ended before it was known to be committed; `wasmill state components` says which version runs at the next start"
@@ -65,7 +69,7 @@ pub enum ReloadError {
 }
 
 /// What a reload came to.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Reloaded {
     /// The operator.
     pub operator: String,
@@ -77,10 +81,26 @@ pub struct Reloaded {
     pub to: RunningComponent,
 }
 
-struct Request {
-    operator: String,
-    component: Vec<u8>,
-    reply: oneshot::Sender<Result<Reloaded, ReloadError>>,
+impl ReloadError {
+    /// That the job has no such operator.
+    pub(super) fn unknown<'a>(known: impl Iterator<Item = &'a String>) -> Self {
+        Self::UnknownOperator { known: listed(known.map(String::as_str)) }
+    }
+
+    /// Whether the component is at fault, and will be refused again.
+    pub fn is_refusal(&self) -> bool {
+        match self {
+            Self::Plugin(_) | Self::Misfit(_) | Self::Unreadable(_) | Self::Elsewhere(_) => true,
+            Self::UnknownOperator { .. } | Self::State(_) | Self::Failed(_) | Self::AttemptOver | Self::Ended => false,
+        }
+    }
+}
+
+/// What was asked for.
+pub(super) struct Request {
+    pub(super) operator: String,
+    pub(super) component: Vec<u8>,
+    pub(super) reply: oneshot::Sender<Result<Reloaded, ReloadError>>,
 }
 
 /// Where a running job is asked for reloads.
@@ -116,19 +136,9 @@ impl Reloads {
 }
 
 impl ReloadRequests {
-    /// Refuses everything, for as long as `run` takes: of a job of several hosts.
-    pub(super) async fn refuse_while<T>(mut self, run: impl Future<Output = T>) -> T {
-        let refuse = async {
-            while let Some(request) = self.0.recv().await {
-                // Whoever asked may have gone.
-                let _ = request.reply.send(Err(ReloadError::SeveralHosts));
-            }
-            std::future::pending::<()>().await;
-        };
-        tokio::select! {
-            result = run => result,
-            () = refuse => unreachable!("it waits for ever"),
-        }
+    /// The next one; `None` when nobody can ask any more.
+    pub(super) async fn next(&mut self) -> Option<Request> {
+        self.0.recv().await
     }
 }
 
@@ -157,10 +167,10 @@ impl Reloader {
         std::thread::Builder::new().name("reload".to_owned()).spawn(work).map(drop).map_err(lost)
     }
 
-    async fn work(mut self, ReloadRequests(mut requests): ReloadRequests) {
+    async fn work(mut self, mut requests: ReloadRequests) {
         loop {
             let request = tokio::select! {
-                request = requests.recv() => request,
+                request = requests.next() => request,
                 () = self.swaps.closed() => None,
             };
             let Some(Request { operator, component, reply }) = request else { return };
@@ -174,7 +184,7 @@ impl Reloader {
     }
 
     async fn reload(&mut self, operator: &str, component: &[u8]) -> Result<Reloaded, ReloadError> {
-        let unknown = || ReloadError::UnknownOperator { known: listed(self.slots.keys().map(String::as_str)) };
+        let unknown = || ReloadError::unknown(self.slots.keys());
         let slot = Arc::clone(self.slots.get(operator).ok_or_else(unknown)?);
         let function = self.engine.load_bytes(Path::new("the new component"), component).await?;
         let function = Arc::new(function.arranged(slot.current().description()));

@@ -91,7 +91,7 @@ pub struct Job {
     #[serde(default = "default_stop_within")]
     #[schemars(example = &"10s")]
     pub stop_within: HumanDuration,
-    /// When a running job goes on with new versions of its components. A job of several hosts takes them at its start only.
+    /// When a running job goes on with new versions of its components. `watch` is for jobs of one host.
     #[serde(default)]
     #[schemars(example = &"watch")]
     pub reload: Reload,

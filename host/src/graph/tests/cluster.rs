@@ -92,7 +92,7 @@ fn a_cluster_has_hosts_partitions_and_workers() {
 #[test]
 fn components_of_several_hosts_are_not_reloaded_by_watching_them() {
     let watched = ("workers = 2", "workers = 2\nreload = \"watch\"");
-    let said = "5:10 `reload = \"watch\"` is for a job of one host: one with `[cluster]` takes new components at its start only";
+    let said = "5:10 `reload = \"watch\"` is for a job of one host: leave it out, and bring a new component to all hosts by `wasmill reload`";
     check_clustered(&[watched], &[said]);
 }
 

@@ -1,5 +1,6 @@
 //! An attempt on one of several hosts: how it begins and ends, and what the protocol has it do meanwhile.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -11,12 +12,15 @@ use super::super::JobError;
 use super::super::assemble::{Parts, Running};
 use super::super::commit::{Order, Sealed};
 use super::super::coordinate::blocking;
+use super::super::reload::{Reloads, needed};
 use super::super::stop::Stop;
 use super::super::wire::Neighbours;
+use super::reload::Reloading;
 use super::{LET_GO_LOOK, LET_GO_WITHIN, Place, Process};
 use crate::cluster::HostId;
 use crate::cluster::lookups::{self, LinkPeers, Lookups, LookupsSettings};
 use crate::cluster::protocol::{Action, EndReason, Event, Report};
+use crate::disk::RealDisk;
 use crate::epoch::standing::Decision;
 use crate::epoch::{Attempt, Epoch};
 use crate::state::{Hush, Pressure, StateError, Undecided};
@@ -44,6 +48,9 @@ pub(super) struct Here {
     relieving: Vec<oneshot::Receiver<()>>,
     /// Whether admission was opened.
     has_begun: bool,
+    /// Makes new versions of functions ready.
+    pub(super) reloads: Reloads,
+    pub(super) reloading: Reloading,
 }
 
 pub(super) struct Closed {
@@ -62,7 +69,11 @@ impl Process<'_> {
         };
         self.serving = None;
         let opened = undecided.open(attempt, decision)?;
-        self.parts.check_identity(&opened)?;
+        let (kept, nothing) = (self.parts.kept(), BTreeMap::new());
+        let recorded = opened.last.as_ref().map_or(&nothing, |last| &last.components);
+        let parts = self.parts.going_on_with((&kept, recorded)).await?;
+        kept.retain(&RealDisk, &needed(recorded))?;
+        parts.check_identity(&opened)?;
         let lookups = lookups::Running::start(LookupsSettings {
             peers: Arc::new(LinkPeers { link: self.link.clone(), attempt }),
             cache_bytes_max: self.cache_bytes_max,
@@ -74,12 +85,14 @@ impl Process<'_> {
         let neighbours = |failed: &mpsc::UnboundedSender<JobError>| self.neighbours(attempt, handle, failed);
         // Whoever could ask for a stop asks this loop.
         let nobody = |flow| Stop::new(oneshot::channel().1, Duration::MAX, flow);
-        let running = self.parts.start(opened, neighbours, nobody, self.serve.as_ref()).await?;
+        let mut running = parts.start(opened, neighbours, nobody, self.serve.as_ref()).await?;
+        let (reloads, requests) = Reloads::new();
+        parts.reloader(&mut running, kept).start(requests)?;
         let flow = Arc::clone(&running.coordinator.flow);
         if self.overdue.is_some() {
             flow.hasten();
         }
-        let inbound = Inbound::new(flow, self.addressees(&running));
+        let inbound = Inbound::new(flow, addressees(&parts, &running));
         let served = Served(Arc::clone(&running.directory));
         self.link.begin(attempt, Arc::new(inbound), Arc::new(served));
         let reach = running.reach.clone();
@@ -95,6 +108,8 @@ impl Process<'_> {
             full: None,
             relieving: Vec::new(),
             has_begun: false,
+            reloads,
+            reloading: Reloading::default(),
         }));
         self.events.push_back(Event::Joined { attempt, reach });
         Ok(())
@@ -114,25 +129,6 @@ impl Process<'_> {
         let hosts = (0..self.settings.hosts.len() as u16).map(HostId);
         let posts = hosts.map(|host| (host != own).then(|| post(host))).collect();
         Neighbours { own, posts, lookups: Some(lookups) }
-    }
-
-    /// All tasks of the job, as far as what comes for them is checked.
-    fn addressees(&self, running: &Running) -> Vec<Addressee> {
-        let Parts { graph, plan, functions, .. } = self.parts;
-        let addressee = |(task, mailbox): (&crate::graph::Task, &crate::task::Mailbox)| {
-            let operator = &plan.operators[task.operator.0];
-            let function = &functions[&graph.operators[task.operator.0].name];
-            Addressee {
-                mailbox: mailbox.clone(),
-                host: HostId(task.host),
-                tables: operator.tables.len(),
-                ports: function.description.ports.len(),
-                is_keyed: operator.is_keyed,
-                partitions: task.partitions.clone(),
-                partitions_of_job: operator.owners().len() as u16,
-            }
-        };
-        plan.tasks.iter().zip(&running.mailboxes).map(addressee).collect()
     }
 
     /// Ends the attempt here, and looks at what the state directory holds now.
@@ -167,6 +163,25 @@ impl Process<'_> {
             }
         }
     }
+}
+
+/// All tasks of the job, as far as what comes for them is checked.
+fn addressees(parts: &Parts<'_>, running: &Running) -> Vec<Addressee> {
+    let Parts { graph, plan, code, .. } = parts;
+    let addressee = |(task, mailbox): (&crate::graph::Task, &crate::task::Mailbox)| {
+        let operator = &plan.operators[task.operator.0];
+        let function = &code.functions[&graph.operators[task.operator.0].name];
+        Addressee {
+            mailbox: mailbox.clone(),
+            host: HostId(task.host),
+            tables: operator.tables.len(),
+            ports: function.description.ports.len(),
+            is_keyed: operator.is_keyed,
+            partitions: task.partitions.clone(),
+            partitions_of_job: operator.owners().len() as u16,
+        }
+    };
+    plan.tasks.iter().zip(&running.mailboxes).map(addressee).collect()
 }
 
 impl Here {
@@ -226,8 +241,10 @@ impl Here {
             carried,
             ended: coordinator.splits.have_ended(),
             // A split that has ended moves on what waits on other hosts.
-            needs: coordinator.is_needed() || coordinator.clock.has_moved(&coordinator.splits.reached()),
-            urgent: is_due || self.full.is_some() || coordinator.flow.wants_seal(),
+            needs: self.reloading.wants_seal()
+                || coordinator.is_needed()
+                || coordinator.clock.has_moved(&coordinator.splits.reached()),
+            urgent: self.reloading.wants_seal() || is_due || self.full.is_some() || coordinator.flow.wants_seal(),
             finished: coordinator.finished,
             unnoted: coordinator.has_unnoted_output,
         }
@@ -244,6 +261,10 @@ impl Here {
         };
         let reach = coordinator.clock.note(coordinator.splits.reached(), &collected.carried);
         let stand = coordinator.stand();
+        if !last && let Some(swap) = self.reloading.due(epoch)? {
+            coordinator.swaps.push(swap);
+            coordinator.swap(epoch);
+        }
         let entry = coordinator.entry(epoch, finished, collected, stand);
         self.sealed = Some(Sealed { entry, sealed_at: Instant::now() });
         if let Some(closed) = &mut self.closed {

@@ -4,6 +4,7 @@
 //! happens is taken in turn by one loop, [`Process::run`]; nothing else changes what runs.
 
 mod attempt;
+mod reload;
 mod settings;
 mod status;
 
@@ -16,10 +17,12 @@ use tokio::sync::{mpsc, oneshot};
 pub use status::{ClusterStatus, RemoteLookups};
 
 use self::attempt::Here;
+use self::reload::RELOAD;
 use self::settings::link_settings;
 use super::assemble::{JobOptions, Parts, Reached, Serve, Serving};
 use super::commit::Report as Done;
-use super::coordinate::{DISCOVER_EVERY, LOOK_EVERY, REASON_WAIT, blocking};
+use super::coordinate::{DISCOVER_EVERY, LOOK_EVERY, REASON_WAIT, Swap, blocking};
+use super::reload::{ReloadError, ReloadRequests, Reloaded, Request};
 use super::{Ended, JobError};
 use crate::cluster::HostId;
 use crate::cluster::link::{self, Link, LinkSettings, Listen, PeerEvent};
@@ -53,6 +56,8 @@ const PRESSURE: u8 = 1;
 enum Heard {
     Control(HostId, Vec<u8>),
     Peer(PeerEvent),
+    /// Of a component that was made ready here.
+    Reloaded { attempt: Attempt, number: u64, result: Result<Reloaded, ReloadError> },
 }
 
 /// Passes on what the link hears.
@@ -80,6 +85,12 @@ enum Woken {
     /// Nobody can ask for a stop any more.
     Unstoppable,
     Overdue,
+    /// Somebody asks for a reload.
+    Asked(Request),
+    /// Nobody can ask any more.
+    Unasked,
+    /// A component is ready here.
+    Swap(Swap),
     Time,
 }
 
@@ -97,10 +108,14 @@ struct Process<'a> {
     parts: &'a Parts<'a>,
     settings: &'a LinkSettings,
     node: Node,
+    leader: HostId,
     /// On the leader.
     seat: Option<StaticList>,
     link: Link,
     heard: mpsc::UnboundedReceiver<Heard>,
+    to_self: mpsc::UnboundedSender<Heard>,
+    /// What this host is asked to reload; none, when nobody can ask any more.
+    requests: Option<ReloadRequests>,
     place: Place,
     started: Instant,
     stop: Option<oneshot::Receiver<()>>,
@@ -155,16 +170,19 @@ pub(super) async fn run(
     } else {
         (None, Node::member(own, leader, hosts))
     };
-    let (ears, heard) = mpsc::unbounded_channel();
-    let link = link::Running::start(settings.clone(), listener, Arc::new(Ears(ears))).map_err(JobError::Link)?;
+    let (to_self, heard) = mpsc::unbounded_channel();
+    let link = link::Running::start(settings.clone(), listener, Arc::new(Ears(to_self.clone()))).map_err(JobError::Link)?;
     tracing::info!(job = %loaded.manifest.job.name, host = %settings.hosts[own.index()].name, "connecting to the other hosts");
     let mut process = Process {
         parts: &parts,
         settings: &settings,
         node,
+        leader,
         seat,
         link: link.link().clone(),
         heard,
+        to_self,
+        requests: Some(reloads),
         events: VecDeque::from([Event::Standing(undecided.standing())]),
         place: Place::Idle(Box::new(undecided)),
         started: Instant::now(),
@@ -183,7 +201,7 @@ pub(super) async fn run(
         reached,
     };
     process.serve_status()?;
-    let result = reloads.refuse_while(process.run()).await;
+    let result = process.run().await;
     link.stop(FAREWELL);
     result
 }
@@ -212,7 +230,7 @@ impl Process<'_> {
 
     /// Waits until something happens, or it is time to look around.
     async fn wait(&mut self, next_look: tokio::time::Instant) -> Woken {
-        let Self { heard, place, stop, overdue, .. } = self;
+        let Self { heard, place, stop, overdue, requests, .. } = self;
         let stop = async {
             match (stop, *overdue) {
                 (Some(stop), _) => match stop.await {
@@ -235,15 +253,21 @@ impl Process<'_> {
                 Some(error) = events.failures.recv() => Woken::Failed(error),
                 Some(done) = events.commits.recv() => Woken::Done(done),
                 Some(()) = events.input_ended.recv() => Woken::InputEnded,
+                Some(swap) = events.swaps.recv() => Woken::Swap(swap),
                 () = running.coordinator.flow.drained(), if is_draining => Woken::Drained,
                 else => std::future::pending().await,
             }
+        };
+        let asked = async {
+            let Some(requests) = requests else { return std::future::pending().await };
+            requests.next().await.map_or(Woken::Unasked, Woken::Asked)
         };
         tokio::select! {
             biased;
             Some(heard) = heard.recv() => Woken::Heard(heard),
             woken = running => woken,
             woken = stop => woken,
+            woken = asked => woken,
             () = tokio::time::sleep_until(next_look) => Woken::Time,
         }
     }
@@ -252,6 +276,16 @@ impl Process<'_> {
         match woken {
             Woken::Heard(Heard::Control(from, message)) => self.hear(from, &message),
             Woken::Heard(Heard::Peer(event)) => self.note_peer(event),
+            Woken::Heard(Heard::Reloaded { attempt, number, result }) => {
+                let noted = self.note_reloaded(attempt, number, result);
+                self.check(noted);
+            }
+            Woken::Asked(request) => self.ask_reload(request),
+            Woken::Unasked => self.requests = None,
+            Woken::Swap(swap) => {
+                let noted = self.note_swap(swap);
+                self.check(noted);
+            }
             Woken::Done(done) => self.note_done(&done),
             Woken::Failed(error) => self.fail(error),
             Woken::InputEnded => {
@@ -298,7 +332,17 @@ impl Process<'_> {
                     here.running.coordinator.flow.press(from.0, *is_pressed != 0);
                 }
             }
+            Some((&RELOAD, message)) => {
+                let heard = self.hear_reload_bytes(from, message);
+                self.check(heard);
+            }
             _ => self.fail(JobError::Plan(format!("the host `{}` says what cannot be read", self.name(from)))),
+        }
+    }
+
+    fn check(&mut self, done: Result<(), JobError>) {
+        if let Err(error) = done {
+            self.fail(error);
         }
     }
 
@@ -374,6 +418,8 @@ impl Process<'_> {
         }
         self.report();
         self.press();
+        let sent = self.send_part();
+        self.check(sent);
     }
 
     async fn look_at_running(&mut self) -> Result<(), JobError> {
