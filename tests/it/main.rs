@@ -18,6 +18,7 @@ mod plain;
 mod plan;
 mod readme;
 mod reload;
+mod reload_hosts;
 mod relay;
 mod rescale;
 mod serializable;

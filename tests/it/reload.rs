@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -18,7 +19,7 @@ const KEYS: u64 = 200;
 const CONTENT_TYPE: &str = "content-type: application/wasm\r\n";
 
 /// The component `tallies` as release number `release`.
-fn component(release: u64) -> Vec<u8> {
+pub fn component(release: u64) -> Vec<u8> {
     component_of(release, "1+")
 }
 
@@ -34,7 +35,7 @@ fn component_of(release: u64, schema: &str) -> Vec<u8> {
 }
 
 /// A job that follows its input, with release 0 of the component in `work.wasm`.
-fn job(config: &str) -> Job {
+pub fn job(config: &str) -> Job {
     let manifest = format!(
         r#"
         [job]
@@ -78,8 +79,12 @@ fn status(job: &Job, running: &mut Running) -> Value {
     Http::connect(serving(job, running).http).get("/status").ok()["operators"]["work"]["component"].take()
 }
 
-fn visits(job: &Job, keys: impl IntoIterator<Item = u64>) {
-    let mut file = File::options().append(true).open(job.path("visits.txt")).unwrap();
+pub fn visits(job: &Job, keys: impl IntoIterator<Item = u64>) {
+    visits_to(&job.path("visits.txt"), keys);
+}
+
+pub fn visits_to(path: &Path, keys: impl IntoIterator<Item = u64>) {
+    let mut file = File::options().append(true).open(path).unwrap();
     file.write_all(keys.into_iter().map(|key| format!("k{key}\n")).collect::<String>().as_bytes()).unwrap();
 }
 
@@ -88,7 +93,7 @@ fn output(job: &Job) -> BTreeMap<String, Vec<(u64, u64)>> {
     counts(job.output_lines("out"))
 }
 
-fn counts(lines: Vec<String>) -> BTreeMap<String, Vec<(u64, u64)>> {
+pub fn counts(lines: Vec<String>) -> BTreeMap<String, Vec<(u64, u64)>> {
     let mut by_key = BTreeMap::<String, Vec<(u64, u64)>>::new();
     for line in lines {
         let line: Value = serde_json::from_str(&line).unwrap();
@@ -99,7 +104,7 @@ fn counts(lines: Vec<String>) -> BTreeMap<String, Vec<(u64, u64)>> {
     by_key
 }
 
-fn wait_for(what: &str, mut is_there: impl FnMut() -> bool) {
+pub fn wait_for(what: &str, mut is_there: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_there() {
         assert!(start.elapsed() < Duration::from_secs(60), "waited in vain for {what}");

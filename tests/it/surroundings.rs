@@ -176,8 +176,11 @@ fn a_full_disk_on_one_host_ends_the_job_with_the_reason_and_costs_nothing() {
         cluster.start_all();
         assert!(cluster.goes_on(), "the job was over before its disk was full");
         disk.fill();
-        for ended in cluster.wait() {
-            ended.failed(1, &[&format!("host `{full}`"), "No space left on device"]);
+        // The others say whose disk it is.
+        let named = format!("`{full}`");
+        for (host, ended) in cluster.hosts.clone().into_iter().zip(cluster.wait()) {
+            let said = ["No space left on device", if host == full { "state" } else { &named }];
+            ended.failed(1, &said);
         }
         disk.relieve();
         check_total(&cluster.integers("transfer").into_values().collect::<Vec<_>>());

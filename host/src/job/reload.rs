@@ -59,7 +59,9 @@ pub enum ReloadError {
     #[error("{0}")]
     Failed(String),
     /// The hosts of the job are not all there, or do not work together just now.
-    #[error("the job waits for one of its hosts, or goes back to its last committed epoch; ask again when it is under way")]
+    #[error(
+        "the job waits for one of its hosts, or goes back to its last committed epoch; ask again when it is under way"
+    )]
     AttemptOver,
     /// The job has ended.
     #[error(

@@ -57,7 +57,11 @@ enum Heard {
     Control(HostId, Vec<u8>),
     Peer(PeerEvent),
     /// Of a component that was made ready here.
-    Reloaded { attempt: Attempt, number: u64, result: Result<Reloaded, ReloadError> },
+    Reloaded {
+        attempt: Attempt,
+        number: u64,
+        result: Result<Reloaded, ReloadError>,
+    },
 }
 
 /// Passes on what the link hears.
@@ -171,7 +175,8 @@ pub(super) async fn run(
         (None, Node::member(own, leader, hosts))
     };
     let (to_self, heard) = mpsc::unbounded_channel();
-    let link = link::Running::start(settings.clone(), listener, Arc::new(Ears(to_self.clone()))).map_err(JobError::Link)?;
+    let link =
+        link::Running::start(settings.clone(), listener, Arc::new(Ears(to_self.clone()))).map_err(JobError::Link)?;
     tracing::info!(job = %loaded.manifest.job.name, host = %settings.hosts[own.index()].name, "connecting to the other hosts");
     let mut process = Process {
         parts: &parts,

@@ -18,7 +18,8 @@ pub(super) fn link_settings(parts: &Parts<'_>, host: &str) -> Result<LinkSetting
         let Tls { ca, certificate, key } = tls.of_host(host);
         Security::Tls { ca: loaded.resolve(&ca), certificate: loaded.resolve(&certificate), key: loaded.resolve(&key) }
     });
-    let components = parts.graph.operators.iter().map(|node| (node.name.clone(), parts.code.functions[&node.name].digest));
+    let components =
+        parts.graph.operators.iter().map(|node| (node.name.clone(), parts.code.functions[&node.name].digest));
     Ok(LinkSettings {
         hosts: cluster.hosts.iter().map(address).collect(),
         own: HostId(own),
