@@ -17,6 +17,8 @@ pub struct OperatorMeters {
     pub records_out: Counter,
     /// Calls that succeeded.
     pub calls: Counter,
+    /// How long calls have run, in nanoseconds: what they waited for does not count.
+    pub running_ns: Counter,
     /// Calls that failed and were undone.
     pub failures: Counter,
     /// Updates of its tables by other tasks and operators, those included that did not fit.

@@ -27,4 +27,5 @@ mod soak;
 mod stop;
 mod surroundings;
 mod tables;
+mod trials;
 mod versioned;

@@ -15,7 +15,7 @@ use crate::harness::{Dice, Ended, Job, Running, TIME_LIMIT, free_addresses, gues
 
 const MARK: &[u8] = b"RELEASE=";
 const SCHEMA: &[u8] = b"SCHEMA=";
-const KEYS: u64 = 200;
+pub const KEYS: u64 = 200;
 const CONTENT_TYPE: &str = "content-type: application/wasm\r\n";
 
 /// The component `tallies` as release number `release`.
@@ -69,13 +69,13 @@ fn reload(job: &Job, release: u64) -> Ended {
     reload_as(job, release, "1+")
 }
 
-fn reload_as(job: &Job, release: u64, schema: &str) -> Ended {
+pub fn reload_as(job: &Job, release: u64, schema: &str) -> Ended {
     job.write("new.wasm", component_of(release, schema));
     job.command(["reload", "job.toml", "work", "new.wasm", "--json"])
 }
 
 /// What a running job says of its component.
-fn status(job: &Job, running: &mut Running) -> Value {
+pub fn status(job: &Job, running: &mut Running) -> Value {
     Http::connect(serving(job, running).http).get("/status").ok()["operators"]["work"]["component"].take()
 }
 
@@ -89,7 +89,7 @@ pub fn visits_to(path: &Path, keys: impl IntoIterator<Item = u64>) {
 }
 
 /// Count and release of each record of each key, in the order of their counts.
-fn output(job: &Job) -> BTreeMap<String, Vec<(u64, u64)>> {
+pub fn output(job: &Job) -> BTreeMap<String, Vec<(u64, u64)>> {
     counts(job.output_lines("out"))
 }
 
@@ -113,7 +113,7 @@ pub fn wait_for(what: &str, mut is_there: impl FnMut() -> bool) {
 }
 
 /// Runs the job to the end of its input, wherever that is now.
-fn finish(job: &Job) {
+pub fn finish(job: &Job) {
     job.command(["run", "job.toml", "--set", "sources.visits.follow=false"]).succeeded();
 }
 

@@ -11,6 +11,7 @@ use serde::Deserialize;
 use tokio::net::TcpStream;
 
 use super::announce::Announcement;
+use crate::job::Trial;
 
 /// How long an answer may take, unless it is one that goes on.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(60);
@@ -80,13 +81,27 @@ impl Client {
     }
 
     /// Has an operator run another component.
+    /// A trial takes so many times the `interval` between epochs longer.
     ///
     /// # Errors
     /// [`ClientError`]; where the job refuses it, nothing has changed.
-    pub fn reload(&self, operator: &str, component: Vec<u8>) -> Result<Answer, ClientError> {
-        let request = Request::post(format!("/operators/{operator}/reload"));
+    pub fn reload(
+        &self,
+        operator: &str,
+        component: Vec<u8>,
+        trial: Option<Trial>,
+        interval: Duration,
+    ) -> Result<Answer, ClientError> {
+        let mut path = format!("/operators/{operator}/reload");
+        let mut time_max = RELOAD_TIME_MAX;
+        if let Some(Trial { trial, slower_than }) = trial {
+            path += &format!("?trial={trial}");
+            path += &slower_than.map_or_else(String::new, |factor| format!("&slower-than={factor}"));
+            time_max += interval.saturating_mul(trial);
+        }
+        let request = Request::post(path);
         let request = request.header(header::CONTENT_TYPE, super::reload::CONTENT_TYPE);
-        self.answer(request, component.into(), RELOAD_TIME_MAX)
+        self.answer(request, component.into(), time_max)
     }
 
     fn answer(&self, request: Builder, body: Bytes, time_max: Duration) -> Result<Answer, ClientError> {

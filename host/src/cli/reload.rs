@@ -11,6 +11,7 @@ use super::{Failure, print};
 use crate::admin::client::ClientError;
 use crate::epoch::Epoch;
 use crate::epoch::entry::RunningComponent;
+use crate::job::Trial;
 
 /// Arguments of `wasmill reload`.
 #[derive(Debug, Args)]
@@ -21,6 +22,13 @@ pub(super) struct ReloadArgs {
     operator: String,
     /// The new version of its component.
     component: PathBuf,
+    /// Try it for as long as so many epochs take: nothing that it does is published before it has stood that. When it fails or refuses more than the version before, the job goes back to where
+    /// the trial began, with the version before.
+    #[arg(long, value_name = "EPOCHS")]
+    trial: Option<u32>,
+    /// In its trial it may take so many times the running time for a record that the version before took.
+    #[arg(long, value_name = "FACTOR", requires = "trial")]
+    slower_than: Option<f64>,
     /// Print a JSON object.
     #[arg(long)]
     json: bool,
@@ -34,7 +42,8 @@ struct Told {
 }
 
 pub(super) fn run(arguments: &ReloadArgs) -> Result<(), Failure> {
-    let ReloadArgs { job, operator, component, json } = arguments;
+    let ReloadArgs { job, operator, component, trial, slower_than, json } = arguments;
+    let trial = trial.map(|trial| Trial { trial, slower_than: *slower_than });
     let loaded = super::shown(job.load())?.loaded;
     if !loaded.manifest.operators.contains_key(operator) {
         let known = crate::manifest::listed(loaded.manifest.operators.keys().map(String::as_str));
@@ -42,7 +51,8 @@ pub(super) fn run(arguments: &ReloadArgs) -> Result<(), Failure> {
     }
     let bytes = std::fs::read(component)
         .map_err(|error| Failure::usage(format!("cannot read `{}`: {error}", component.display())))?;
-    let answer = running_client(&loaded)?.reload(operator, bytes).map_err(|error| match error {
+    let interval = loaded.manifest.checkpoint.interval.0;
+    let answer = running_client(&loaded)?.reload(operator, bytes, trial, interval).map_err(|error| match error {
         ClientError::Refused { code, error } if code == "failed" => Failure::Because(1, error),
         ClientError::Refused { error, .. } => Failure::usage(error),
         silent @ ClientError::Silent { .. } => Failure::Because(1, silent.to_string()),

@@ -76,7 +76,7 @@ pub(super) fn reload_changed(loaded: &Loaded, reloads: Reloads) -> Result<(), Fa
                 let Ok(component) = std::fs::read(&path) else { continue };
                 for operator in &operators[&path] {
                     // What is refused has been logged; the version that runs goes on.
-                    let _ = runtime.block_on(reloads.reload(operator.clone(), component.clone()));
+                    let _ = runtime.block_on(reloads.reload(operator.clone(), component.clone(), None));
                 }
             }
             known.clone_from(&before);

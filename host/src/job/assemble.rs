@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::oneshot;
+use tokio::sync::{Mutex, oneshot};
 
 use super::clock::EventClock;
 use super::commit::{Commits, Order, Report};
@@ -34,7 +34,6 @@ use crate::manifest::{Loaded, Manifest};
 use crate::plugin::callable::Callable;
 use crate::plugin::engine::{Engine, Function};
 use crate::state::components::Components;
-use crate::state::offline::last_entry;
 use crate::state::versions::VERSIONED;
 use crate::state::{self, MemoryUse, OpenOptions, Opened, StateError, StateStore, Undecided};
 use crate::task::Mailbox;
@@ -62,6 +61,10 @@ pub type Serve = Box<dyn Fn(Option<Arc<Directory>>) -> Result<Serving, String>>;
 
 /// Answers others until it is dropped.
 pub type Serving = Box<dyn std::any::Any>;
+
+/// How long those who read state have to let go of it, when an attempt has ended.
+pub(super) const LET_GO_WITHIN: Duration = Duration::from_secs(10);
+pub(super) const LET_GO_LOOK: Duration = Duration::from_millis(10);
 
 type Sinks = BTreeMap<String, Arc<dyn Sink>>;
 
@@ -93,24 +96,61 @@ async fn run_with(
     options: JobOptions,
     reached: &mut Reached,
 ) -> Result<Ended, JobError> {
-    let JobOptions { started, meters, stop, serve, reloads, .. } = options;
-    let state = loaded.resolve(&loaded.manifest.job.state);
-    let kept = Components::new(&state);
-    let recorded = last_entry(&state)?.map(|entry| entry.components).unwrap_or_default();
-    let parts = Parts::new(loaded, graph, started, meters, Some((&kept, &recorded))).await?;
-    let opened = parts.open_state()?;
-    if opened.last.as_ref().map_or(&BTreeMap::new(), |last| &last.components) != &recorded {
-        return Err(JobError::Plan("the job ran in another process until now; start it again".to_owned()));
+    let JobOptions { started, meters, mut stop, serve, reloads, .. } = options;
+    let parts = Parts::new(loaded, graph, started, meters).await?;
+    let reloads = Arc::new(Mutex::new(reloads));
+    let (mut asked, mut opened) = (Asked::Not, parts.open_state());
+    loop {
+        let ended = attempt(&parts, opened?, (&mut stop, &mut asked), serve.as_ref(), &reloads, reached).await;
+        match ended {
+            Err(JobError::RolledBack { .. }) => opened = parts.open_state_again().await,
+            ended => return ended,
+        }
     }
-    kept.retain(&RealDisk, &needed(&recorded))?;
+}
+
+/// Whether a clean stop was asked for.
+enum Asked {
+    Not,
+    Yes,
+    /// Nobody can any more.
+    Never,
+}
+
+/// From one opening of the state to its closing.
+async fn attempt(
+    parts: &Parts<'_>,
+    opened: Opened,
+    (stop, asked): (&mut oneshot::Receiver<()>, &mut Asked),
+    serve: Option<&Serve>,
+    reloads: &Arc<Mutex<ReloadRequests>>,
+    reached: &mut Reached,
+) -> Result<Ended, JobError> {
+    let loaded = parts.loaded;
+    let (kept, parts) = parts.as_recorded(&opened).await?;
     log_start(&loaded.manifest, opened.last.as_ref());
-    let stop = |flow| Stop::new(stop, loaded.manifest.job.stop_within.0, flow);
-    let mut running = parts.start(opened, |_| Neighbours::default(), stop, serve.as_ref()).await?;
-    parts.reloader(&mut running, kept).start(reloads)?;
+    let (pass_on, is_asked) = oneshot::channel();
+    let new_stop = |flow| Stop::new(is_asked, loaded.manifest.job.stop_within.0, flow);
+    let mut running = parts.start(opened, |_| Neighbours::default(), new_stop, serve).await?;
+    parts.reloader(&mut running, kept).start(Arc::clone(reloads))?;
     running.coordinator.clock.move_to(&running.reach)?;
-    let result = running.coordinator.run(&mut running.events).await;
+    let stopping = async {
+        if let Asked::Not = asked {
+            *asked = stop.await.map_or(Asked::Never, |()| Asked::Yes);
+        }
+        if let Asked::Yes = asked {
+            // A job that no longer listens has ended.
+            let _ = pass_on.send(());
+        }
+        std::future::pending::<()>().await;
+    };
+    let result = tokio::select! {
+        result = running.coordinator.run(&mut running.events) => result,
+        () = stopping => Err(JobError::Lost("the job".to_owned())),
+    };
     let (memory, feed_cpu, down) = running.tear_down();
-    *reached = Reached { memory, feed_cpu };
+    reached.memory = memory;
+    reached.feed_cpu += feed_cpu;
     let ended = result?;
     down?;
     Ok(ended)
@@ -160,29 +200,32 @@ pub(super) struct Running {
 type Recorded<'a> = (&'a Components, &'a BTreeMap<String, RunningComponent>);
 
 impl<'a> Parts<'a> {
-    /// With the components that are `recorded`, where the manifest's files are what they were then; without it, with those of the manifest.
+    /// With the components of the manifest.
     pub(super) async fn new(
         loaded: &'a Loaded,
         graph: &'a Graph,
         started: Instant,
         meters: Arc<Meters>,
-        recorded: Option<Recorded<'_>>,
     ) -> Result<Self, JobError> {
         let engine = Arc::new(Engine::new().map_err(|error| JobError::Plan(error.to_string()))?);
         let functions = load_functions(&engine, loaded).await?;
         let components = functions.iter().map(|(name, function)| (name.clone(), running(function))).collect();
-        let mut code = Code { engine, functions, components };
-        if let Some(recorded) = recorded {
-            code.go_on_with(recorded).await?;
-        }
-        Self::of(code, loaded, graph, started, meters)
+        Self::of(Code { engine, functions, components }, loaded, graph, started, meters)
     }
 
-    /// The same, with the components that are `recorded` in the state of one of several hosts.
-    pub(super) async fn going_on_with(&self, recorded: Recorded<'_>) -> Result<Self, JobError> {
+    /// The same with the components that the last epoch names, where the manifest's files are what they were then; and where these are kept, with no others beside them.
+    ///
+    /// # Errors
+    /// When one of them is missing or damaged, or the state was not made for them.
+    pub(super) async fn as_recorded(&self, opened: &Opened) -> Result<(Components, Self), JobError> {
+        let nothing = BTreeMap::new();
+        let (kept, recorded) = (self.kept(), opened.last.as_ref().map_or(&nothing, |last| &last.components));
         let mut code = self.code.clone();
-        code.go_on_with(recorded).await?;
-        Self::of(code, self.loaded, self.graph, self.started, Arc::clone(&self.meters))
+        code.go_on_with((&kept, recorded)).await?;
+        let parts = Self::of(code, self.loaded, self.graph, self.started, Arc::clone(&self.meters))?;
+        parts.check_identity(opened)?;
+        kept.retain(&RealDisk, &needed(recorded))?;
+        Ok((kept, parts))
     }
 
     fn of(
@@ -280,6 +323,8 @@ impl<'a> Parts<'a> {
             components: self.code.components.clone(),
             swaps: Vec::new(),
             swapped: Vec::new(),
+            under_trial: None,
+            done_before: BTreeMap::new(),
             pending: 0,
             moved_at_seal: 0,
             has_open_output: last.as_ref().is_some_and(|entry| entry.sinks.values().any(|seal| seal.open.is_some())),
@@ -439,13 +484,24 @@ impl Parts<'_> {
         (identity, fingerprint)
     }
 
-    /// Opens the state directory and holds what it was made for against what the manifest says now.
+    /// Opens the state directory.
     fn open_state(&self) -> Result<Opened, JobError> {
         let ((directory, options), (_, fingerprint)) = (self.state_options(), self.identity());
         self.check_hosts(&directory, false)?;
-        let opened = StateStore::open(&directory, Arc::new(RealDisk), &fingerprint, options)?;
-        self.check_identity(&opened)?;
-        Ok(opened)
+        Ok(StateStore::open(&directory, Arc::new(RealDisk), &fingerprint, options)?)
+    }
+
+    /// The same, where an attempt of this process has just ended: whoever still answers a lookup holds the state for a moment.
+    async fn open_state_again(&self) -> Result<Opened, JobError> {
+        let start = Instant::now();
+        loop {
+            match self.open_state() {
+                Err(JobError::State(StateError::Locked { .. })) if start.elapsed() < LET_GO_WITHIN => {
+                    tokio::time::sleep(LET_GO_LOOK).await;
+                }
+                opened => return opened,
+            }
+        }
     }
 
     /// Looks at the state directory of one of several hosts.
@@ -465,7 +521,7 @@ impl Parts<'_> {
     }
 
     /// Holds what opened state was made for against what the manifest says now.
-    pub(super) fn check_identity(&self, opened: &Opened) -> Result<(), JobError> {
+    fn check_identity(&self, opened: &Opened) -> Result<(), JobError> {
         let ((directory, _), (now, _)) = (self.state_options(), self.identity());
         let misfit = |problems: String| JobError::Identity { directory: directory.clone(), problems };
         let stored: StateIdentity = serde_json::from_value(opened.fingerprint.clone())

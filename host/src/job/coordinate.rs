@@ -12,6 +12,7 @@ use super::clock::EventClock;
 use super::commit::{Order, Report, Sealed};
 use super::read::{SourceSetup, Splits};
 use super::stop::Stop;
+use super::trial::{self, Done, Trial};
 use super::{Ended, JobError, Meters};
 use crate::connector::ConnectorError;
 use crate::epoch::entry::{Carried, Entry, Position, RunningComponent, SinkSeal, TableDelta};
@@ -19,7 +20,7 @@ use crate::epoch::{Attempt, Epoch};
 use crate::state::{Pressure, StateStore};
 use crate::task::flow::Flow;
 use crate::task::route::SinkHandle;
-use crate::task::{Mailbox, Message};
+use crate::task::{Mailbox, Message, TaskError};
 
 /// How often the coordinator looks at counts and at the memory that state takes.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -46,8 +47,21 @@ pub(super) struct Swap {
     pub(super) component: RunningComponent,
     /// Puts it in place, for all tasks of the operator.
     pub(super) replace: Box<dyn FnOnce() + Send>,
-    /// Gets the epoch at whose seal that was done, once it is committed. Dropped when the job ends before.
-    pub(super) done: oneshot::Sender<Epoch>,
+    /// What it has to stand.
+    pub(super) trial: Option<Trial>,
+    /// Gets the epoch at whose seal that was done, once it is committed; or, of a trial, its first epoch, or why it has failed. Dropped when the job ends before.
+    pub(super) done: oneshot::Sender<Result<Epoch, String>>,
+}
+
+/// A new version that is being tried. Nothing that it has done is in an epoch yet.
+pub(super) struct UnderTrial {
+    operator: String,
+    component: RunningComponent,
+    trial: Trial,
+    /// What the version before has done, and what had been done when the trial began.
+    before: Done,
+    begun: Done,
+    done: oneshot::Sender<Result<Epoch, String>>,
 }
 
 /// What the coordinator listens to.
@@ -91,7 +105,11 @@ pub(super) struct Coordinator {
     /// Functions that are put in place at the next seal.
     pub(super) swaps: Vec<Swap>,
     /// Who is told of the commit of an epoch at whose seal a function was replaced.
-    pub(super) swapped: Vec<(Epoch, oneshot::Sender<Epoch>)>,
+    pub(super) swapped: Vec<(Epoch, oneshot::Sender<Result<Epoch, String>>)>,
+    /// The version that is being tried, if any.
+    pub(super) under_trial: Option<UnderTrial>,
+    /// What each operator had done when its function was replaced last.
+    pub(super) done_before: BTreeMap<String, Done>,
     /// Sealed epochs that are not committed yet: 0 or 1.
     pub(super) pending: u32,
     /// What [`Flow::moved`] was when the last epoch was sealed.
@@ -104,6 +122,21 @@ pub(super) struct Coordinator {
     pub(super) has_unnoted_output: bool,
 }
 
+impl UnderTrial {
+    /// Tells whoever has asked; the job has to go back.
+    fn failed(self, why: String) -> JobError {
+        let Self { operator, component, done, .. } = self;
+        tracing::warn!(
+            operator,
+            version = component.version,
+            "the trial has failed: {why}; going back to the last committed epoch"
+        );
+        // Whoever asked may have gone.
+        let _ = done.send(Err(why.clone()));
+        JobError::RolledBack { operator, why }
+    }
+}
+
 impl Coordinator {
     /// Runs until the input has ended, a stop is asked for, or something fails.
     pub(super) async fn run(&mut self, events: &mut Events) -> Result<Ended, JobError> {
@@ -113,6 +146,11 @@ impl Coordinator {
         {
             // A thread that fails drops its channels a moment before its reason is told.
             result = Err(reason);
+        }
+        if let Err(JobError::Task(error @ (TaskError::Record { .. } | TaskError::Plugin { .. }))) = &result
+            && let Some(under_trial) = self.under_trial.take()
+        {
+            result = Err(under_trial.failed(error.to_string()));
         }
         match result {
             // Sealing now would commit what its reader never got.
@@ -137,6 +175,7 @@ impl Coordinator {
                 _ = look.tick() => {}
             }
             self.store.check()?;
+            self.judge()?;
             self.flow.settle();
             self.check_carried()?;
             if self.splits.have_ended() && !self.flow.has_input_ended() {
@@ -203,6 +242,9 @@ impl Coordinator {
 
     fn is_due(&self, last_seal: Instant) -> bool {
         let since = self.splits.since_seal().load(Ordering::Relaxed);
+        if let Some(under_trial) = &self.under_trial {
+            return last_seal.elapsed() >= self.rule.interval * under_trial.trial.trial;
+        }
         last_seal.elapsed() >= self.rule.interval || self.rule.records.is_some_and(|records| since >= records)
     }
 
@@ -254,7 +296,7 @@ impl Coordinator {
         self.pending -= 1;
         for (epoch, done) in self.swapped.extract_if(.., |(epoch, _)| *epoch <= committed.epoch) {
             // Whoever asked may have gone.
-            let _ = done.send(epoch);
+            let _ = done.send(Ok(epoch));
         }
         self.meters.committed_epoch.store(committed.epoch, Ordering::Relaxed);
         self.meters.durations.lock().commit.record(committed.took);
@@ -301,6 +343,8 @@ impl Coordinator {
         self.check_carried()?;
         self.begin_seal();
         let epoch = self.epoch + 1;
+        self.judge()?;
+        self.end_trial(epoch);
         let finished = last && self.splits.have_ended() && self.flow.carried() == (0, 0);
         let collected = tokio::select! {
             collected = self.collect(epoch, last) => collected?,
@@ -325,12 +369,72 @@ impl Coordinator {
 
     /// Replaces functions between two epochs: everything up to `epoch` was done by those before, everything behind it is by the new ones. The epoch's entry names these.
     pub(super) fn swap(&mut self, epoch: Epoch) {
-        for Swap { operator, component, replace, done } in self.swaps.drain(..) {
+        for Swap { operator, component, replace, trial, done } in std::mem::take(&mut self.swaps) {
             replace();
-            tracing::info!(operator, epoch, name = component.name, version = component.version, "reloaded");
-            self.components.insert(operator, component);
-            self.swapped.push((epoch, done));
+            let begun = self.done_by(&operator);
+            let before = begun.since(self.done_before.insert(operator.clone(), begun).unwrap_or_default());
+            match trial {
+                None => {
+                    tracing::info!(operator, epoch, name = component.name, version = component.version, "reloaded");
+                    self.components.insert(operator, component);
+                    self.swapped.push((epoch, done));
+                }
+                // The epoch is what the job goes back to: it names the version before.
+                Some(trial) => {
+                    tracing::info!(
+                        operator,
+                        epoch,
+                        version = component.version,
+                        epochs = trial.trial,
+                        "a trial begins"
+                    );
+                    self.under_trial = Some(UnderTrial { operator, component, trial, before, begun, done });
+                }
+            }
         }
+        self.meters.components.lock().clone_from(&self.components);
+    }
+
+    /// What an operator has done in this attempt.
+    fn done_by(&self, operator: &str) -> Done {
+        let operators = self.meters.operators.lock();
+        operators.get(operator).map_or_else(Done::default, |meters| Done {
+            records: meters.records_in.get(),
+            calls: meters.calls.get(),
+            failures: meters.failures.get(),
+            refused: meters.refused.get(),
+            running: Duration::from_nanos(meters.running_ns.get()),
+        })
+    }
+
+    /// Looks whether the version that is being tried stands its trial.
+    ///
+    /// # Errors
+    /// When it does not: nothing that it has done must be committed.
+    fn judge(&mut self) -> Result<(), JobError> {
+        let Some(UnderTrial { operator, trial, before, begun, .. }) = &self.under_trial else { return Ok(()) };
+        let now = self.done_by(operator).since(*begun);
+        match trial::verdict(trial, *before, now) {
+            None => Ok(()),
+            Some(why) => Err(self
+                .under_trial
+                .take()
+                .map_or_else(|| JobError::Lost("a trial".to_owned()), |under_trial| under_trial.failed(why))),
+        }
+    }
+
+    /// The version that is being tried has stood its trial: it is that of the epoch that is being sealed.
+    fn end_trial(&mut self, epoch: Epoch) {
+        let Some(UnderTrial { operator, component, done, .. }) = self.under_trial.take() else { return };
+        tracing::info!(
+            operator,
+            epoch,
+            name = component.name,
+            version = component.version,
+            "reloaded: its trial is over"
+        );
+        self.components.insert(operator, component);
+        self.swapped.push((epoch, done));
         self.meters.components.lock().clone_from(&self.components);
     }
 

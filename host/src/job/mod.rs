@@ -16,6 +16,7 @@ mod rescale;
 mod simulation;
 mod stop;
 mod summary;
+mod trial;
 mod wire;
 mod workers;
 mod write;
@@ -32,6 +33,7 @@ pub use host::{ClusterStatus, RemoteLookups};
 pub use reload::{ReloadError, ReloadRequests, Reloaded, Reloads};
 pub use rescale::{Moved, Share, rescale};
 pub use summary::{OperatorSummary, SourceSummary, Summary};
+pub use trial::Trial;
 
 use crate::cluster::link::LinkError;
 use crate::connector::ConnectorError;
@@ -156,6 +158,14 @@ pub enum JobError {
     /// A thread could not be started, or ended unexpectedly.
     #[error("{0} could not be started, or ended unexpectedly")]
     Lost(String),
+    /// A new version of a function has not stood its trial: the job goes on from its last committed epoch.
+    #[error("the trial of a new version of operator `{operator}` has failed: {why}")]
+    RolledBack {
+        /// The operator.
+        operator: String,
+        /// Why.
+        why: String,
+    },
 }
 
 impl JobError {
@@ -199,7 +209,8 @@ impl JobError {
             | Self::MissingInput { .. }
             | Self::Input(_)
             | Self::Plan(_)
-            | Self::Lost(_) => 1,
+            | Self::Lost(_)
+            | Self::RolledBack { .. } => 1,
         }
     }
 }

@@ -13,13 +13,14 @@ use tokio::sync::{mpsc, oneshot};
 use super::JobError;
 use super::assemble::declared;
 use super::coordinate::Swap;
+use super::trial::Trial;
 use super::wire::limits_of;
 use crate::disk::RealDisk;
 use crate::epoch::Epoch;
 use crate::epoch::entry::RunningComponent;
 use crate::graph::{Declared, Graph, Plan};
 use crate::lookup::Directory;
-use crate::manifest::{Loaded, listed};
+use crate::manifest::{Loaded, Source, listed};
 use crate::plugin::PluginError;
 use crate::plugin::callable::{Callable, Surroundings};
 use crate::plugin::engine::{Engine, Function};
@@ -58,6 +59,14 @@ pub enum ReloadError {
     /// It could not be carried out on all hosts.
     #[error("{0}")]
     Failed(String),
+    /// It cannot be tried.
+    #[error("{0}")]
+    NoTrial(String),
+    /// It has not stood its trial.
+    #[error(
+        "its trial has failed: {0}; the job goes on from its last committed epoch with the version that ran before"
+    )]
+    RolledBack(String),
     /// The hosts of the job are not all there, or do not work together just now.
     #[error(
         "the job waits for one of its hosts, or goes back to its last committed epoch; ask again when it is under way"
@@ -92,8 +101,9 @@ impl ReloadError {
     /// Whether the component is at fault, and will be refused again.
     pub fn is_refusal(&self) -> bool {
         match self {
-            Self::Plugin(_) | Self::Misfit(_) | Self::Unreadable(_) | Self::Elsewhere(_) => true,
+            Self::Plugin(_) | Self::Misfit(_) | Self::Unreadable(_) | Self::Elsewhere(_) | Self::RolledBack(_) => true,
             Self::UnknownOperator { .. } | Self::State(_) | Self::Failed(_) | Self::AttemptOver | Self::Ended => false,
+            Self::NoTrial(_) => true,
         }
     }
 }
@@ -102,6 +112,7 @@ impl ReloadError {
 pub(super) struct Request {
     pub(super) operator: String,
     pub(super) component: Vec<u8>,
+    pub(super) trial: Option<Trial>,
     pub(super) reply: oneshot::Sender<Result<Reloaded, ReloadError>>,
 }
 
@@ -119,13 +130,19 @@ impl Reloads {
         (Self(sender), ReloadRequests(receiver))
     }
 
-    /// Has `operator` run `component`, the content of a component's file, from the next seal on. Returns once the epoch of that seal is committed.
+    /// Has `operator` run `component`, the content of a component's file, from the next seal on. Returns once the epoch of that seal is committed; with a trial, once
+    /// it has stood that, and its first epoch is.
     ///
     /// # Errors
     /// When it is refused; then nothing has changed.
-    pub async fn reload(&self, operator: String, component: Vec<u8>) -> Result<Reloaded, ReloadError> {
+    pub async fn reload(
+        &self,
+        operator: String,
+        component: Vec<u8>,
+        trial: Option<Trial>,
+    ) -> Result<Reloaded, ReloadError> {
         let (reply, answer) = oneshot::channel();
-        self.0.send(Request { operator, component, reply }).await.map_err(|_| ReloadError::Ended)?;
+        self.0.send(Request { operator, component, trial, reply }).await.map_err(|_| ReloadError::Ended)?;
         answer.await.unwrap_or(Err(ReloadError::Ended))
     }
 }
@@ -161,22 +178,23 @@ pub(super) struct Reloader {
 }
 
 impl Reloader {
-    /// Starts the thread. It ends with the job, or when nobody can ask any more.
-    pub(super) fn start(self, requests: ReloadRequests) -> Result<(), JobError> {
+    /// Starts the thread. It ends with the attempt, or when nobody can ask any more. One that begins before the thread of the attempt before has ended waits for that.
+    pub(super) fn start(self, requests: Arc<tokio::sync::Mutex<ReloadRequests>>) -> Result<(), JobError> {
         let lost = |error| JobError::Lost(format!("thread `reload` ({error})"));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(lost)?;
         let work = move || runtime.block_on(self.work(requests));
         std::thread::Builder::new().name("reload".to_owned()).spawn(work).map(drop).map_err(lost)
     }
 
-    async fn work(mut self, mut requests: ReloadRequests) {
+    async fn work(mut self, requests: Arc<tokio::sync::Mutex<ReloadRequests>>) {
+        let mut requests = requests.lock().await;
         loop {
             let request = tokio::select! {
                 request = requests.next() => request,
                 () = self.swaps.closed() => None,
             };
-            let Some(Request { operator, component, reply }) = request else { return };
-            let result = self.reload(&operator, &component).await;
+            let Some(Request { operator, component, trial, reply }) = request else { return };
+            let result = self.reload(&operator, &component, trial).await;
             if let Err(error) = &result {
                 tracing::warn!(operator, "not reloaded: {error}");
             }
@@ -185,7 +203,15 @@ impl Reloader {
         }
     }
 
-    async fn reload(&mut self, operator: &str, component: &[u8]) -> Result<Reloaded, ReloadError> {
+    async fn reload(
+        &mut self,
+        operator: &str,
+        component: &[u8],
+        trial: Option<Trial>,
+    ) -> Result<Reloaded, ReloadError> {
+        if let Some(trial) = trial {
+            self.check_trial(trial)?;
+        }
         let unknown = || ReloadError::unknown(self.slots.keys());
         let slot = Arc::clone(self.slots.get(operator).ok_or_else(unknown)?);
         let function = self.engine.load_bytes(Path::new("the new component"), component).await?;
@@ -214,9 +240,9 @@ impl Reloader {
             store.encode(&tables.iter().map(|task| &**task).collect::<Vec<_>>(), encoding);
             slot.replace(function);
         });
-        let swap = Swap { operator: operator.to_owned(), component: to.clone(), replace, done };
+        let swap = Swap { operator: operator.to_owned(), component: to.clone(), replace, trial, done };
         let epoch = match self.swaps.send(swap) {
-            Ok(()) => is_done.await.map_err(|_| ReloadError::Ended)?,
+            Ok(()) => is_done.await.map_err(|_| ReloadError::Ended)?.map_err(ReloadError::RolledBack)?,
             Err(_) => return Err(ReloadError::Ended),
         };
         self.running.insert(operator.to_owned(), to.clone());
@@ -225,6 +251,19 @@ impl Reloader {
             tracing::warn!(%error, "removing components that no longer run failed");
         }
         Ok(Reloaded { operator: operator.to_owned(), epoch, from, to })
+    }
+
+    /// Whether the job can go back.
+    fn check_trial(&self, trial: Trial) -> Result<(), ReloadError> {
+        trial.check().map_err(ReloadError::NoTrial)?;
+        let is_read_once = |source: &&Source| matches!(source, Source::Stdin(_));
+        match self.loaded.manifest.sources.values().find(is_read_once) {
+            None => Ok(()),
+            Some(_) => Err(ReloadError::NoTrial(
+                "a job that reads standard input cannot go back, since that cannot be read again: reload without a trial"
+                    .to_owned(),
+            )),
+        }
     }
 
     /// Whether the job can go on with `function` as it is planned.

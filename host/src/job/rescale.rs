@@ -59,7 +59,7 @@ pub struct Share {
 /// # Errors
 /// When the job runs, was not stopped cleanly, or is not what the state was made for; when a directory is missing or damaged, or the system refuses.
 pub async fn rescale(loaded: &Loaded, graph: &Graph, is_dry: bool) -> Result<Moved, JobError> {
-    let parts = Parts::new(loaded, graph, Instant::now(), Arc::default(), None).await?;
+    let parts = Parts::new(loaded, graph, Instant::now(), Arc::default()).await?;
     let root = loaded.resolve(&loaded.manifest.job.state);
     let (mut moving, completed) = Moving::begin(Arc::new(RealDisk), &root)?;
     let layout = moving.find(|fingerprint| is_of_job(fingerprint, &graph.job))?;

@@ -3,6 +3,7 @@
 //! Compiled components are one kind of function; a simulation of a job has its own, so that all that surrounds a call is the code that jobs run.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::engine::Function;
 use super::instance::Instance;
@@ -69,6 +70,9 @@ pub trait Process: Send {
         records: Records,
         log: &mut BatchLog,
     ) -> impl Future<Output = (Batch, Result<Effects, Failure>)>;
+
+    /// How long the last call has run; what it waited for does not count.
+    fn running_time(&self) -> Duration;
 }
 
 impl Callable for Function {
@@ -96,5 +100,9 @@ impl Process for Instance {
         log: &mut BatchLog,
     ) -> impl Future<Output = (Batch, Result<Effects, Failure>)> {
         Instance::process(self, batch, records, log)
+    }
+
+    fn running_time(&self) -> Duration {
+        Instance::running_time(self)
     }
 }

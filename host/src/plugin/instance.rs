@@ -119,6 +119,11 @@ impl Instance {
         };
         (batch, result)
     }
+
+    /// How long the last call has run.
+    pub(super) fn running_time(&self) -> Duration {
+        self.run_clock.spent()
+    }
 }
 
 /// Asks a component what it is.

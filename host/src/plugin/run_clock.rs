@@ -42,6 +42,11 @@ impl RunClock {
         Running { clock: self, call: Box::pin(call) }
     }
 
+    /// How long the last call has run.
+    pub(super) fn spent(&self) -> Duration {
+        Duration::from_nanos(self.spent_ns.load(Ordering::Relaxed))
+    }
+
     /// What the piece under way has taken.
     fn piece_ns(&self) -> u64 {
         let (clock, most) = self.account();

@@ -406,6 +406,7 @@ impl<F: Callable> Task<F> {
         };
         let (batch, result) = instance.process(batch, records, log).await;
         self.operator.meters.calls.add(u64::from(result.is_ok()));
+        self.operator.meters.running_ns.add(instance.running_time().as_nanos() as u64);
         match &result {
             Ok(effects) if effects.dropped_any => {}
             Ok(_) => self.instance = Some((function, instance)),

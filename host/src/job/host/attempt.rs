@@ -1,6 +1,5 @@
 //! An attempt on one of several hosts: how it begins and ends, and what the protocol has it do meanwhile.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -9,18 +8,17 @@ use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{mpsc, oneshot};
 
 use super::super::JobError;
-use super::super::assemble::{Parts, Running};
+use super::super::assemble::{LET_GO_LOOK, LET_GO_WITHIN, Parts, Running};
 use super::super::commit::{Order, Sealed};
 use super::super::coordinate::blocking;
-use super::super::reload::{Reloads, needed};
+use super::super::reload::Reloads;
 use super::super::stop::Stop;
 use super::super::wire::Neighbours;
 use super::reload::Reloading;
-use super::{LET_GO_LOOK, LET_GO_WITHIN, Place, Process};
+use super::{Place, Process};
 use crate::cluster::HostId;
 use crate::cluster::lookups::{self, LinkPeers, Lookups, LookupsSettings};
 use crate::cluster::protocol::{Action, EndReason, Event, Report};
-use crate::disk::RealDisk;
 use crate::epoch::standing::Decision;
 use crate::epoch::{Attempt, Epoch};
 use crate::state::{Hush, Pressure, StateError, Undecided};
@@ -69,11 +67,7 @@ impl Process<'_> {
         };
         self.serving = None;
         let opened = undecided.open(attempt, decision)?;
-        let (kept, nothing) = (self.parts.kept(), BTreeMap::new());
-        let recorded = opened.last.as_ref().map_or(&nothing, |last| &last.components);
-        let parts = self.parts.going_on_with((&kept, recorded)).await?;
-        kept.retain(&RealDisk, &needed(recorded))?;
-        parts.check_identity(&opened)?;
+        let (kept, parts) = self.parts.as_recorded(&opened).await?;
         let lookups = lookups::Running::start(LookupsSettings {
             peers: Arc::new(LinkPeers { link: self.link.clone(), attempt }),
             cache_bytes_max: self.cache_bytes_max,
@@ -87,7 +81,7 @@ impl Process<'_> {
         let nobody = |flow| Stop::new(oneshot::channel().1, Duration::MAX, flow);
         let mut running = parts.start(opened, neighbours, nobody, self.serve.as_ref()).await?;
         let (reloads, requests) = Reloads::new();
-        parts.reloader(&mut running, kept).start(requests)?;
+        parts.reloader(&mut running, kept).start(Arc::new(tokio::sync::Mutex::new(requests)))?;
         let flow = Arc::clone(&running.coordinator.flow);
         if self.overdue.is_some() {
             flow.hasten();

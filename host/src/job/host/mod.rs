@@ -42,9 +42,6 @@ const LOOK_EVERY_CLOSED: Duration = Duration::from_millis(1);
 const NOTE_STATUS_EVERY: Duration = Duration::from_millis(100);
 /// How often it is logged whom the job waits for.
 const TELL_EVERY: Duration = Duration::from_secs(5);
-/// How long those who read state have to let go of it, when an attempt has ended.
-const LET_GO_WITHIN: Duration = Duration::from_secs(10);
-const LET_GO_LOOK: Duration = Duration::from_millis(10);
 /// How long the link waits at the end for its last words to be heard.
 const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -150,7 +147,7 @@ pub(super) async fn run(
     reached: &mut Reached,
 ) -> Result<Ended, JobError> {
     let JobOptions { started, meters, stop, serve, reloads, .. } = options;
-    let parts = Parts::new(loaded, graph, started, meters, None).await?;
+    let parts = Parts::new(loaded, graph, started, meters).await?;
     let settings = link_settings(&parts, host)?;
     let own = settings.own;
     let cluster = loaded.manifest.cluster.as_ref().expect("a manifest without it has no host of any name");

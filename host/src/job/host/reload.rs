@@ -146,10 +146,14 @@ impl Drop for Reloading {
 
 impl Process<'_> {
     /// Somebody asks this host for a reload.
-    pub(super) fn ask_reload(&mut self, Request { operator, component, reply }: Request) {
+    pub(super) fn ask_reload(&mut self, Request { operator, component, trial, reply }: Request) {
         let leader = self.leader;
         let is_known = self.parts.loaded.manifest.operators.contains_key(&operator);
         let refused = match &mut self.place {
+            _ if trial.is_some() => Some(ReloadError::NoTrial(
+                "a job of several hosts takes new versions without a trial only: try it in a job of one host"
+                    .to_owned(),
+            )),
             _ if !is_known => Some(ReloadError::unknown(self.parts.loaded.manifest.operators.keys())),
             Place::Running(here) if here.reloading.waiting.is_some() => {
                 Some(ReloadError::Failed("another reload is under way".to_owned()))
@@ -272,7 +276,7 @@ impl Process<'_> {
         let Place::Running(here) = &self.place else { return };
         let (reloads, to_self, attempt) = (here.reloads.clone(), self.to_self.clone(), here.attempt);
         tokio::spawn(async move {
-            let result = reloads.reload(operator, component).await;
+            let result = reloads.reload(operator, component, None).await;
             // A loop that no longer listens has ended.
             let _ = to_self.send(Heard::Reloaded { attempt, number, result });
         });

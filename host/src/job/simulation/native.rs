@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -143,6 +144,10 @@ impl Process for NativeInstance {
             return (batch, Err(Failure { kind: FailureKind::Trap, message, culprit: None, said: None }));
         }
         (batch, Ok(effects))
+    }
+
+    fn running_time(&self) -> Duration {
+        Duration::ZERO
     }
 }
 

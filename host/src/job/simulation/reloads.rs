@@ -61,7 +61,7 @@ impl Reloads {
             RunningComponent { file_sha256: sha256.clone(), sha256, name: String::new(), version: String::new() };
         let (done, _) = oneshot::channel();
         let replace = Box::new(move || slot.replace(function));
-        coordinator.swaps.push(Swap { operator: operator.to_owned(), component, replace, done });
+        coordinator.swaps.push(Swap { operator: operator.to_owned(), component, replace, trial: None, done });
     }
 
     /// An epoch has been sealed.

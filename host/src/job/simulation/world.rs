@@ -333,6 +333,8 @@ impl World<'_> {
             components,
             swaps: Vec::new(),
             swapped: Vec::new(),
+            under_trial: None,
+            done_before: BTreeMap::new(),
             pending: 0,
             moved_at_seal: 0,
             has_open_output: false,

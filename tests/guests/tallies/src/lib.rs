@@ -32,6 +32,12 @@ struct Settings {
     /// The first release that refuses this config.
     #[serde(default)]
     refused_from: Option<u64>,
+    /// The first release that panics on records of the key `k13`.
+    #[serde(default)]
+    panics_from: Option<u64>,
+    /// The first release that takes its time.
+    #[serde(default)]
+    slow_from: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -43,6 +49,8 @@ struct Tally {
 struct Tallies {
     release: u64,
     schema: u8,
+    panics: bool,
+    is_slow: bool,
 }
 
 impl Function for Tallies {
@@ -71,15 +79,20 @@ impl Function for Tallies {
     }
 
     fn init(config: Config<'_>) -> Result<Self, String> {
-        let Settings { refused_from } = config.parse()?;
+        let Settings { refused_from, panics_from, slow_from } = config.parse()?;
         let release = release();
-        if refused_from.is_some_and(|refused| release >= refused) {
+        let is_from = |first: Option<u64>| first.is_some_and(|first| release >= first);
+        if is_from(refused_from) {
             return Err(format!("release {release} wants another config"));
         }
-        Ok(Self { release, schema: schema().0 })
+        Ok(Self { release, schema: schema().0, panics: is_from(panics_from), is_slow: is_from(slow_from) })
     }
 
     fn process(&mut self, record: Record<'_>, context: &mut Context) -> Result<(), Reject> {
+        assert!(!self.panics || record.key() != b"k13", "this release knows no k13");
+        if self.is_slow {
+            (0..100_000u32).for_each(|turn| _ = std::hint::black_box(turn));
+        }
         let n = match self.schema {
             b'1' => context.state(&FIRST)?.update(|count| {
                 *count += 1;
