@@ -8,10 +8,10 @@ use crate::asking::serving;
 use crate::harness::{Ended, Job};
 use crate::reload::{KEYS, component, finish, job, output, status, visits, wait_for};
 
-/// Asks for a reload with a trial of three epochs.
+/// Asks for a reload with a trial of half a second.
 fn try_out(job: &Job, release: u64, more: &[&str]) -> Ended {
     job.write("new.wasm", component(release));
-    let arguments = ["reload", "job.toml", "work", "new.wasm", "--json", "--trial", "3"];
+    let arguments = ["reload", "job.toml", "work", "new.wasm", "--json", "--trial", "10"];
     job.command(arguments.iter().chain(more))
 }
 
