@@ -7,6 +7,7 @@
 mod build;
 mod build_rust;
 mod check;
+mod componentize;
 mod dev;
 mod inspect;
 mod load;
@@ -57,6 +58,8 @@ enum Command {
     Build(build::Build),
     /// Build a Rust crate to a component.
     BuildRust(build_rust::BuildRust),
+    /// Make a component of a core module, with or without WASI's preview 1.
+    Componentize(componentize::Componentize),
     /// Build the components of a job, run it, and build and reload them whenever their sources change.
     Dev(dev::DevArgs),
     /// Make a new function in a language of choice, with a manifest and sample records.
@@ -100,6 +103,7 @@ pub fn main() -> ExitCode {
         Command::Rescale(arguments) => rescale::run(&arguments),
         Command::Build(arguments) => build::run(&arguments),
         Command::BuildRust(arguments) => build_rust::run(&arguments),
+        Command::Componentize(arguments) => componentize::run(&arguments),
         Command::Dev(arguments) => dev::run(&arguments),
         Command::New(arguments) => new::run(&arguments),
         Command::Inspect(arguments) => inspect::run(&arguments),

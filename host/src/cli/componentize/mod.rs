@@ -1,0 +1,35 @@
+//! `wasmill componentize`: makes a component of the core module that a compiler without a notion of components has made.
+
+mod encode;
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+
+use super::{Failure, failed, print};
+
+/// What `wasmill componentize` is given.
+#[derive(Debug, Args)]
+pub struct Componentize {
+    /// The core module. It may use WASI's preview 1, and gets one with nothing behind it.
+    pub module: PathBuf,
+    /// The component to make.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+    /// The world that it is made for; by default that which fits the module's exports.
+    #[arg(long, value_parser = PossibleValuesParser::new(encode::WORLDS))]
+    pub world: Option<String>,
+}
+
+/// Makes the component and prints its path and size.
+pub(super) fn run(arguments: &Componentize) -> Result<(), Failure> {
+    let Componentize { module: path, output, world } = arguments;
+    let module = std::fs::read(path).with_context(|| format!("cannot read {}", path.display())).map_err(failed)?;
+    let component = encode::component(&module, world.as_deref());
+    let component = component.map_err(|error| Failure::usage(format!("{}: {error:#}", path.display())))?;
+    let written = std::fs::write(output, &component).with_context(|| format!("cannot write {}", output.display()));
+    written.map_err(failed)?;
+    print(&format!("{} ({})\n", output.display(), bytesize::ByteSize(component.len() as u64)))
+}
