@@ -5,6 +5,7 @@
 //! 4 a record failed and `on-error` is "stop"; 130 a second signal.
 
 mod build;
+mod build_c;
 mod build_rust;
 mod check;
 mod componentize;
@@ -21,7 +22,9 @@ mod run;
 mod schema;
 mod state;
 mod stored;
+mod tools;
 mod watch;
+mod zig;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -58,6 +61,8 @@ enum Command {
     Build(build::Build),
     /// Build a Rust crate to a component.
     BuildRust(build_rust::BuildRust),
+    /// Build a function in C or C++ to a component.
+    BuildC(build_c::BuildC),
     /// Make a component of a core module, with or without WASI's preview 1.
     Componentize(componentize::Componentize),
     /// Build the components of a job, run it, and build and reload them whenever their sources change.
@@ -103,6 +108,7 @@ pub fn main() -> ExitCode {
         Command::Rescale(arguments) => rescale::run(&arguments),
         Command::Build(arguments) => build::run(&arguments),
         Command::BuildRust(arguments) => build_rust::run(&arguments),
+        Command::BuildC(arguments) => build_c::run(&arguments),
         Command::Componentize(arguments) => componentize::run(&arguments),
         Command::Dev(arguments) => dev::run(&arguments),
         Command::New(arguments) => new::run(&arguments),

@@ -55,6 +55,38 @@ pub(super) fn component(module: &[u8], world: Option<&str>) -> Result<Vec<u8>> {
     encoder.encode().context("it does not fit its world")
 }
 
+/// The module without its debug information. The names of its functions stay, for traps.
+///
+/// # Errors
+/// When it is no module.
+pub(super) fn without_debug(module: &[u8]) -> Result<Vec<u8>> {
+    let mut bare = Vec::with_capacity(module.len());
+    for payload in Parser::new(0).parse_all(module) {
+        let payload = payload.context("it is no valid module")?;
+        if let Payload::Version { range, .. } = &payload {
+            bare.extend_from_slice(&module[range.clone()]);
+        }
+        let is_debug = matches!(&payload, Payload::CustomSection(custom) if custom.name().starts_with(".debug_"));
+        if let Some((id, range)) = payload.as_section().filter(|_| !is_debug) {
+            bare.push(id);
+            bare.extend(leb128(range.len()));
+            bare.extend_from_slice(&module[range]);
+        }
+    }
+    Ok(bare)
+}
+
+/// A number in the binary format's own encoding: seven bits a byte, the least first.
+fn leb128(mut number: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while number >= 0x80 {
+        bytes.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    bytes.push(number as u8);
+    bytes
+}
+
 fn contract() -> Result<(Resolve, PackageId)> {
     let mut sources = SourceMap::new();
     for path in Contract::iter() {
@@ -168,6 +200,18 @@ mod tests {
         let wasi = Interface::of(WASI_MODULE).unwrap();
         let missing: Vec<&str> = PREVIEW_1.split_whitespace().filter(|name| !wasi.exports(name)).collect();
         assert!(missing.is_empty(), "{missing:?}");
+    }
+
+    #[test]
+    fn debug_information_goes_and_all_else_stays() {
+        let custom = |name: &[u8], length: usize| {
+            let content = [&[name.len() as u8], name, &vec![7; length]].concat();
+            [&[0][..], &leb128(content.len()), &content].concat()
+        };
+        let module = |sections: &[Vec<u8>]| [&WASI_MODULE[..], &sections.concat()].concat();
+        let bare =
+            without_debug(&module(&[custom(b".debug_info", 300), custom(b"producers", 200), custom(b".debug_str", 9)]));
+        assert_eq!(bare.unwrap(), module(&[custom(b"producers", 200)]));
     }
 
     #[test]

@@ -2,9 +2,9 @@
 
 mod encode;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, Result};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 
@@ -24,12 +24,30 @@ pub struct Componentize {
 }
 
 /// Makes the component and prints its path and size.
+///
+/// # Errors
+/// When the module cannot be one, with what it lacks.
 pub(super) fn run(arguments: &Componentize) -> Result<(), Failure> {
     let Componentize { module: path, output, world } = arguments;
-    let module = std::fs::read(path).with_context(|| format!("cannot read {}", path.display())).map_err(failed)?;
+    let module = read(path).map_err(failed)?;
     let component = encode::component(&module, world.as_deref());
     let component = component.map_err(|error| Failure::usage(format!("{}: {error:#}", path.display())))?;
-    let written = std::fs::write(output, &component).with_context(|| format!("cannot write {}", output.display()));
-    written.map_err(failed)?;
-    print(&format!("{} ({})\n", output.display(), bytesize::ByteSize(component.len() as u64)))
+    print(&written(output, &component).map_err(failed)?)
+}
+
+/// Makes the component of a module that a compiler has just made, without what only a debugger reads. Returns what is to be told of it.
+pub(super) fn built(module: &Path, output: &Path) -> Result<String> {
+    let bare = encode::without_debug(&read(module)?)?;
+    let component =
+        encode::component(&bare, None).with_context(|| format!("{} cannot be a component", module.display()))?;
+    written(output, &component)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+fn written(output: &Path, component: &[u8]) -> Result<String> {
+    std::fs::write(output, component).with_context(|| format!("cannot write {}", output.display()))?;
+    Ok(format!("{} ({})\n", output.display(), bytesize::ByteSize(component.len() as u64)))
 }
