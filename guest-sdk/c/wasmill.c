@@ -318,12 +318,9 @@ static bool read(cells *of, wasmill_bytes key, wasmill_bytes *value) {
     wasmill_error error;
     if (!found->is_known && of->is_own && !of->is_fetched) {
         of->is_fetched = true;
-        size_t length = of->length;
         for (size_t index = 0; index < call.keys.length; index++) cell_of(of, item(&call.keys, index));
-        if (!fetch(of, &error)) {
-            /* Some key is not this task's: what is asked for is asked for alone. The cells of the others stay, not known. */
-            for (size_t index = length; index < of->length; index++) of->items[index].is_known = false;
-        }
+        /* Where some key is not this task's, all stay not known: each is asked for alone. */
+        fetch(of, &error);
         found = cell_of(of, key);
     }
     if (!found->is_known) {

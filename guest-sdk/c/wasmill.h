@@ -117,9 +117,11 @@ void wasmill_emit_to(const char *port, wasmill_bytes key, wasmill_bytes value, i
 
 /* ---- Tables of anyone, by the names that wasmill_uses has ---- */
 
+enum wasmill_view { WASMILL_LIVE, WASMILL_COMMITTED, WASMILL_AS_OF, WASMILL_BOUNDED_MS, WASMILL_BOUNDED_EPOCHS };
+
 /* Which state a lookup sees; the contract, wit/tables.wit, says more of it. `argument` is the epoch, the milliseconds or the epochs. */
 typedef struct {
-    enum { WASMILL_LIVE, WASMILL_COMMITTED, WASMILL_AS_OF, WASMILL_BOUNDED_MS, WASMILL_BOUNDED_EPOCHS } kind;
+    enum wasmill_view kind;
     uint64_t argument;
 } wasmill_consistency;
 

@@ -9,9 +9,11 @@
 
 /* ---- What is kept ---- */
 
+typedef enum { STATE, OTHER, EMITTED, UPDATED, SENT, COUNTED } effect_kind;
+
 /* An effect of a batch, or a value of a table: the latest entry of a key counts. */
 typedef struct {
-    enum { STATE, OTHER, EMITTED, UPDATED, SENT, COUNTED } kind;
+    effect_kind kind;
     /* Of an own table, whether the batch that wrote it is over. */
     bool is_settled;
     bool is_present;
@@ -42,20 +44,20 @@ static wasmill_bytes kept_bytes(wasmill_bytes bytes) {
     return wasmill_of(kept(bytes.data, bytes.length), bytes.length);
 }
 
-static entry *add(int kind, wasmill_bytes name, wasmill_bytes key, wasmill_bytes value, uint32_t record) {
+static entry *add(effect_kind of, wasmill_bytes name, wasmill_bytes key, wasmill_bytes value, uint32_t record) {
     entries = (entry *)realloc(entries, (entries_length + 1) * sizeof *entries);
     if (entries == NULL) abort();
     entry *made = &entries[entries_length++];
     memset(made, 0, sizeof *made);
-    made->kind = kind, made->name = kept(name.data, name.length), made->key = kept_bytes(key), made->value = kept_bytes(value);
+    made->kind = of, made->name = kept(name.data, name.length), made->key = kept_bytes(key), made->value = kept_bytes(value);
     made->is_present = true, made->record = record;
     return made;
 }
 
-static const entry *latest(int kind, wasmill_bytes name, wasmill_bytes key) {
+static const entry *latest(effect_kind of, wasmill_bytes name, wasmill_bytes key) {
     for (size_t index = entries_length; index-- > 0;) {
         const entry *each = &entries[index];
-        if (each->kind == kind && wasmill_equal(wasmill_text(each->name), name) && wasmill_equal(each->key, key)) return each;
+        if (each->kind == of && wasmill_equal(wasmill_text(each->name), name) && wasmill_equal(each->key, key)) return each;
     }
     return NULL;
 }
@@ -67,7 +69,7 @@ static wasmill_bytes item(const uint8_t *bytes, const uint32_t *ends, size_t ind
     return wasmill_of(bytes + begin, ends[index] - begin);
 }
 
-static void get_many(int kind, wasmill_bytes table, const uint8_t *keys, const uint32_t *ends, size_t length, wasmill_values *got) {
+static void get_many(effect_kind of, wasmill_bytes table, const uint8_t *keys, const uint32_t *ends, size_t length, wasmill_values *got) {
     memset(got, 0, sizeof *got);
     wasmill_optional_column *values = &got->as.values;
     values->length = values->items.length = length;
@@ -75,7 +77,7 @@ static void get_many(int kind, wasmill_bytes table, const uint8_t *keys, const u
     values->items.ends = (uint32_t *)wasmill_allocate(length * sizeof(uint32_t));
     size_t total = 0;
     for (size_t index = 0; index < length; index++) {
-        const entry *found = latest(kind, table, item(keys, ends, index));
+        const entry *found = latest(of, table, item(keys, ends, index));
         values->present[index] = found != NULL && found->is_present;
         total += values->present[index] ? found->value.length : 0;
         values->items.ends[index] = (uint32_t)total;
@@ -83,7 +85,7 @@ static void get_many(int kind, wasmill_bytes table, const uint8_t *keys, const u
     values->items.bytes = (uint8_t *)wasmill_allocate(total), values->items.bytes_length = total;
     for (size_t index = 0, at = 0; index < length; index++) {
         if (!values->present[index]) continue;
-        const entry *found = latest(kind, table, item(keys, ends, index));
+        const entry *found = latest(of, table, item(keys, ends, index));
         if (found->value.length > 0) memcpy(values->items.bytes + at, found->value.data, found->value.length);
         at += found->value.length;
     }
@@ -272,15 +274,15 @@ void test_batch_at(const char *file, int line) {
 }
 
 /* The effect of a kind that is the `index`th of its batch. */
-static const entry *effect(int kind, size_t index) {
+static const entry *effect(effect_kind of, size_t index) {
     for (size_t place = 0; place < entries_length; place++) {
-        if (entries[place].kind == kind && index-- == 0) return &entries[place];
+        if (entries[place].kind == of && index-- == 0) return &entries[place];
     }
     return NULL;
 }
 
-static const entry *expected_effect(const char *file, int line, int kind, size_t index, const char *name, const char *key) {
-    const entry *found = effect(kind, index);
+static const entry *expected_effect(const char *file, int line, effect_kind of, size_t index, const char *name, const char *key) {
+    const entry *found = effect(of, index);
     if (found == NULL) {
         fail(file, line, "there are fewer effects of this kind");
         return NULL;

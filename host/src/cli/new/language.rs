@@ -5,12 +5,14 @@
 use std::fmt;
 
 use super::c::C;
+use super::cpp::CPP;
 use super::rust::RUST;
 
 /// The languages that `wasmill new` has a template for.
 pub(super) const LANGUAGES: &[Language] = &[
     RUST, // the default
     C,
+    CPP,
 ];
 
 /// What has to be known of a language beyond the files of its template.
