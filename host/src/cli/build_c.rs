@@ -1,4 +1,4 @@
-//! `wasmill build-c`: builds a function in C or C++ to a component, by Zig's compiler.
+//! `wasmill build-c`: builds a function in C, C++ or Zig to a component, by Zig's compilers. The SDK below all three is in C.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -27,13 +27,16 @@ pub struct BuildC {
     pub test: bool,
 }
 
+/// With debug information, for the names in traps.
 const FLAGS: [&str; 4] = ["-O2", "-Wall", "-Wextra", "-g"];
 /// Without an entry point, with the vector instructions that the host has.
 const WASM_FLAGS: [&str; 4] = ["--target=wasm32-wasi", "-mexec-model=reactor", "-msimd128", "-mbulk-memory"];
+const C_FLAGS: [&str; 1] = ["-std=c11"];
 /// Exceptions and type information need what a component does not have.
 const CPP_FLAGS: [&str; 3] = ["-std=c++23", "-fno-exceptions", "-fno-rtti"];
-const C_FLAGS: [&str; 1] = ["-std=c11"];
-const CPP_EXTENSIONS: [&str; 3] = ["cpp", "cc", "cxx"];
+/// With checks of bounds and overflows, which say what was wrong where it would otherwise be anything.
+const ZIG_FLAGS: [&str; 2] = ["-O", "ReleaseSafe"];
+const ZIG_WASM_FLAGS: [&str; 3] = ["-target", "wasm32-wasi", "-mcpu=baseline+simd128+bulk_memory"];
 
 /// Builds the function and prints the path and size of its component, or builds and runs its tests.
 ///
@@ -69,7 +72,11 @@ impl Build {
         );
         let target = dir.join("target");
         let own = sources_below(&dir.join("src"))?;
-        ensure!(!own.is_empty(), "{} has no sources: they are looked for below `src`", dir.display());
+        ensure!(
+            !own.is_empty(),
+            "{} has no sources: they are looked for below `src`, of Zig the one that is called function.zig",
+            dir.display()
+        );
         let sources = own.into_iter().chain(sources_in(&sdk)?).collect();
         Ok(Self { zig: Zig::find(&target)?, dir: dir.clone(), sdk, target, sources })
     }
@@ -83,12 +90,18 @@ impl Build {
 
     /// Compiles and links the function with its tests for this machine, and runs them.
     fn test(&self) -> Result<()> {
+        let mut support = sources_in(&self.sdk.join("testing"))?;
+        if let Some(root) = self.sources.iter().find(|source| Language::of(source) == Some(Language::Zig)) {
+            support.extend(self.sources.iter().filter(|source| Language::of(source) == Some(Language::C)).cloned());
+            let mut command = self.zig.command();
+            command.arg("test").args(support).arg("-I").arg(&self.sdk).arg("-lc");
+            return tools::run(self.with_zig_modules(&mut command, root), "the tests failed");
+        }
         let tests = sources_below(&self.dir.join("tests"))?;
         ensure!(!tests.is_empty(), "{} has no tests: they are looked for below `tests`", self.dir.display());
-        let host = sources_in(&self.sdk.join("testing"))?;
-        let sources: Vec<_> = self.sources.iter().cloned().chain(tests).chain(host).collect();
+        support.extend(self.sources.iter().cloned().chain(tests));
         let program = self.target.join("native/tests");
-        self.link(&sources, &[], &program)?;
+        self.link(&support, &[], &program)?;
         tools::run(&mut Command::new(&program), "the tests failed")
     }
 
@@ -99,29 +112,59 @@ impl Build {
         let mut objects = Vec::new();
         for (index, source) in sources.iter().enumerate() {
             let object = folder.join(format!("{index}.o"));
-            let mut compile = self.compiler(is_cpp(source), flags);
-            compile.args(if is_cpp(source) { &CPP_FLAGS[..] } else { &C_FLAGS }).arg("-I").arg(&self.sdk);
-            compile.arg("-c").arg(source).arg("-o").arg(&object);
+            let mut compile = self.compile(source, flags, &object);
             tools::run(&mut compile, &format!("{} was not compiled", source.display()))?;
             objects.push(object);
         }
-        let mut link = self.compiler(sources.iter().any(|source| is_cpp(source)), flags);
+        let is_cpp = sources.iter().any(|source| Language::of(source) == Some(Language::Cpp));
+        let mut link = self.zig.command();
+        link.arg(if is_cpp { "c++" } else { "cc" }).args(FLAGS).args(flags);
         tools::run(link.args(objects).arg("-o").arg(output), "the function was not linked")
     }
 
-    fn compiler(&self, is_cpp: bool, flags: &[&str]) -> Command {
+    /// The command that compiles a source.
+    fn compile(&self, source: &Path, flags: &[&str], object: &Path) -> Command {
+        let (compiler, own_flags) = match Language::of(source) {
+            Some(Language::Zig) => {
+                let mut command = self.zig.command();
+                command.arg("build-obj").args(ZIG_WASM_FLAGS).arg(format!("-femit-bin={}", object.display()));
+                self.with_zig_modules(&mut command, source);
+                return command;
+            }
+            Some(Language::Cpp) => ("c++", &CPP_FLAGS[..]),
+            Some(Language::C) | None => ("cc", &C_FLAGS[..]),
+        };
         let mut command = self.zig.command();
-        command.arg(if is_cpp { "c++" } else { "cc" }).args(FLAGS).args(flags);
+        command.arg(compiler).args(FLAGS).args(flags).args(own_flags).arg("-I").arg(&self.sdk);
+        command.arg("-c").arg(source).arg("-o").arg(object);
         command
+    }
+
+    /// Adds to a command of Zig's own compiler the file that imports the others of a function, and the SDK as the module `wasmill`. What is said of the former stands before it.
+    fn with_zig_modules<'a>(&self, command: &'a mut Command, root: &Path) -> &'a mut Command {
+        command.args(ZIG_FLAGS).args(["--dep", "wasmill"]).arg(format!("-Mroot={}", root.display()));
+        command.arg(format!("-Mwasmill={}", self.sdk.join("wasmill.zig").display()))
     }
 }
 
-fn is_cpp(source: &Path) -> bool {
-    source.extension().and_then(OsStr::to_str).is_some_and(|extension| CPP_EXTENSIONS.contains(&extension))
+/// What a source is written in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Language {
+    C,
+    Cpp,
+    Zig,
 }
 
-fn is_source(path: &Path) -> bool {
-    is_cpp(path) || path.extension().is_some_and(|extension| extension == "c")
+impl Language {
+    /// The language of a file, if it is to be compiled by itself. Zig's other files are imported by `function.zig`.
+    fn of(source: &Path) -> Option<Self> {
+        match source.extension().and_then(OsStr::to_str)? {
+            "c" => Some(Self::C),
+            "cpp" | "cc" | "cxx" => Some(Self::Cpp),
+            "zig" if source.file_name().is_some_and(|name| name == "function.zig") => Some(Self::Zig),
+            _ => None,
+        }
+    }
 }
 
 /// The sources in a folder, in the order of their names.
@@ -129,7 +172,7 @@ fn sources_in(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut sources = Vec::new();
     for entry in folder.read_dir().with_context(|| format!("cannot read {}", folder.display()))? {
         let path = entry?.path();
-        if path.is_file() && is_source(&path) {
+        if path.is_file() && Language::of(&path).is_some() {
             sources.push(path);
         }
     }
@@ -161,13 +204,12 @@ mod tests {
     fn sources_are_found_by_their_endings() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("more")).unwrap();
-        for name in ["b.c", "a.cpp", "notes.txt", "function.h", "more/c.cc"] {
+        for name in ["b.c", "a.cpp", "notes.txt", "function.h", "function.zig", "other.zig", "more/c.cc"] {
             std::fs::write(dir.path().join(name), "").unwrap();
         }
         let found = sources_below(dir.path()).unwrap();
         let names: Vec<_> = found.iter().map(|path| path.strip_prefix(dir.path()).unwrap().to_str().unwrap()).collect();
-        assert_eq!(names, ["a.cpp", "b.c", "more/c.cc"]);
-        assert!(is_cpp(&found[0]) && !is_cpp(&found[1]));
+        assert_eq!(names, ["a.cpp", "b.c", "function.zig", "more/c.cc"]);
     }
 
     #[test]

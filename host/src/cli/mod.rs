@@ -61,7 +61,8 @@ enum Command {
     Build(build::Build),
     /// Build a Rust crate to a component.
     BuildRust(build_rust::BuildRust),
-    /// Build a function in C or C++ to a component.
+    /// Build a function in C, C++ or Zig to a component.
+    #[command(visible_alias = "build-zig")]
     BuildC(build_c::BuildC),
     /// Make a component of a core module, with or without WASI's preview 1.
     Componentize(componentize::Componentize),

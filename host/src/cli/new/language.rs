@@ -7,12 +7,12 @@ use std::fmt;
 use super::c::C;
 use super::cpp::CPP;
 use super::rust::RUST;
+use super::zig::ZIG;
 
 /// The languages that `wasmill new` has a template for.
 pub(super) const LANGUAGES: &[Language] = &[
     RUST, // the default
-    C,
-    CPP,
+    C, CPP, ZIG,
 ];
 
 /// What has to be known of a language beyond the files of its template.

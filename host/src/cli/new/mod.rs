@@ -7,6 +7,7 @@ mod c;
 mod cpp;
 mod language;
 mod rust;
+mod zig;
 
 use std::collections::BTreeMap;
 use std::io;
