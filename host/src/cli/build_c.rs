@@ -83,7 +83,7 @@ impl Build {
 
     /// Compiles and links the function; returns the core module.
     fn module(&self) -> Result<PathBuf> {
-        let module = self.target.join("wasm/module.wasm");
+        let module = self.target.join("wasm/function.wasm");
         self.link(&self.sources, &WASM_FLAGS, &module)?;
         Ok(module)
     }
