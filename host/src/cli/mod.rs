@@ -6,6 +6,7 @@
 
 mod build;
 mod build_c;
+mod build_go;
 mod build_rust;
 mod check;
 mod componentize;
@@ -64,6 +65,8 @@ enum Command {
     /// Build a function in C, C++ or Zig to a component.
     #[command(visible_alias = "build-zig")]
     BuildC(build_c::BuildC),
+    /// Build a function in Go to a component.
+    BuildGo(build_go::BuildGo),
     /// Make a component of a core module, with or without WASI's preview 1.
     Componentize(componentize::Componentize),
     /// Build the components of a job, run it, and build and reload them whenever their sources change.
@@ -110,6 +113,7 @@ pub fn main() -> ExitCode {
         Command::Build(arguments) => build::run(&arguments),
         Command::BuildRust(arguments) => build_rust::run(&arguments),
         Command::BuildC(arguments) => build_c::run(&arguments),
+        Command::BuildGo(arguments) => build_go::run(&arguments),
         Command::Componentize(arguments) => componentize::run(&arguments),
         Command::Dev(arguments) => dev::run(&arguments),
         Command::New(arguments) => new::run(&arguments),

@@ -6,6 +6,7 @@ use std::fmt;
 
 use super::c::C;
 use super::cpp::CPP;
+use super::go::GO;
 use super::rust::RUST;
 use super::zig::ZIG;
 

@@ -5,6 +5,7 @@
 
 mod c;
 mod cpp;
+mod go;
 mod language;
 mod rust;
 mod zig;
