@@ -51,7 +51,7 @@ fn build(arguments: &BuildGo) -> Result<String> {
     command
         .env("GOOS", "wasip1")
         .env("GOARCH", "wasm")
-        .args(["build", "-buildmode=c-shared", "-ldflags=-w", "-o"])
+        .args(["build", "-buildmode=c-shared", "-trimpath", "-ldflags=-w", "-o"])
         .arg(&module)
         .arg(".");
     tools::run(&mut command, "the function was not built")?;

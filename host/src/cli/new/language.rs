@@ -13,7 +13,7 @@ use super::zig::ZIG;
 /// The languages that `wasmill new` has a template for.
 pub(super) const LANGUAGES: &[Language] = &[
     RUST, // the default
-    C, CPP, ZIG,
+    C, CPP, ZIG, GO,
 ];
 
 /// What has to be known of a language beyond the files of its template.
