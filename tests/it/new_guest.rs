@@ -65,6 +65,11 @@ fn a_new_function_in_go_builds_passes_its_test_and_runs() {
 }
 
 #[test]
+fn a_new_function_in_assemblyscript_builds_passes_its_test_and_runs() {
+    check_language("assemblyscript", "build-assemblyscript", "there is no ");
+}
+
+#[test]
 fn a_build_that_fails_is_named_with_its_operator() {
     let (_dir, guest) = new_guest();
     let manifest = std::fs::read_to_string(guest.join("job.toml")).unwrap();

@@ -5,6 +5,7 @@
 //! 4 a record failed and `on-error` is "stop"; 130 a second signal.
 
 mod build;
+mod build_assemblyscript;
 mod build_c;
 mod build_go;
 mod build_rust;
@@ -67,6 +68,9 @@ enum Command {
     BuildC(build_c::BuildC),
     /// Build a function in Go to a component.
     BuildGo(build_go::BuildGo),
+    /// Build a function in AssemblyScript to a component.
+    #[command(name = "build-assemblyscript")]
+    BuildAssemblyScript(build_assemblyscript::BuildAssemblyScript),
     /// Make a component of a core module, with or without WASI's preview 1.
     Componentize(componentize::Componentize),
     /// Build the components of a job, run it, and build and reload them whenever their sources change.
@@ -114,6 +118,7 @@ pub fn main() -> ExitCode {
         Command::BuildRust(arguments) => build_rust::run(&arguments),
         Command::BuildC(arguments) => build_c::run(&arguments),
         Command::BuildGo(arguments) => build_go::run(&arguments),
+        Command::BuildAssemblyScript(arguments) => build_assemblyscript::run(&arguments),
         Command::Componentize(arguments) => componentize::run(&arguments),
         Command::Dev(arguments) => dev::run(&arguments),
         Command::New(arguments) => new::run(&arguments),

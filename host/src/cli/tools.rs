@@ -32,6 +32,18 @@ pub(super) fn from_pypi(tools: &Path, package: &str, tool: &str) -> Result<PathB
     })
 }
 
+/// As [`from_pypi`], of a package of npm (`assemblyscript@0.28.20`).
+///
+/// # Errors
+/// When there is no npm, or it cannot get the package.
+pub(super) fn from_npm(tools: &Path, package: &str, tool: &str) -> Result<PathBuf> {
+    fetched(tools, package, tool, |folder| {
+        let mut npm = Command::new("npm");
+        npm.args(["install", "--silent", "--no-audit", "--no-fund", "--prefix"]).arg(folder).arg(package);
+        npm
+    })
+}
+
 /// The file `tool` in the folder of a package, into which `fetch` gets it unless it is there. Two builds may do so at the same time.
 fn fetched(tools: &Path, package: &str, tool: &str, fetch: impl Fn(&Path) -> Command) -> Result<PathBuf> {
     let folder = tools.join(package.replace(['=', '@', '/'], "-"));

@@ -4,6 +4,7 @@
 
 use std::fmt;
 
+use super::assemblyscript::ASSEMBLYSCRIPT;
 use super::c::C;
 use super::cpp::CPP;
 use super::go::GO;
@@ -11,9 +12,14 @@ use super::rust::RUST;
 use super::zig::ZIG;
 
 /// The languages that `wasmill new` has a template for.
+#[rustfmt::skip] // One a line: they are added apart from each other.
 pub(super) const LANGUAGES: &[Language] = &[
     RUST, // the default
-    C, CPP, ZIG, GO,
+    C,
+    CPP,
+    ZIG,
+    GO,
+    ASSEMBLYSCRIPT,
 ];
 
 /// What has to be known of a language beyond the files of its template.
