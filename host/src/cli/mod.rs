@@ -5,8 +5,12 @@
 //! 4 a record failed and `on-error` is "stop"; 130 a second signal.
 
 mod build;
+mod build_assemblyscript;
+mod build_c;
+mod build_go;
 mod build_rust;
 mod check;
+mod componentize;
 mod dev;
 mod inspect;
 mod load;
@@ -20,7 +24,9 @@ mod run;
 mod schema;
 mod state;
 mod stored;
+mod tools;
 mod watch;
+mod zig;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -57,9 +63,19 @@ enum Command {
     Build(build::Build),
     /// Build a Rust crate to a component.
     BuildRust(build_rust::BuildRust),
+    /// Build a function in C, C++ or Zig to a component.
+    #[command(visible_alias = "build-zig")]
+    BuildC(build_c::BuildC),
+    /// Build a function in Go to a component.
+    BuildGo(build_go::BuildGo),
+    /// Build a function in AssemblyScript to a component.
+    #[command(name = "build-assemblyscript")]
+    BuildAssemblyScript(build_assemblyscript::BuildAssemblyScript),
+    /// Make a component of a core module, with or without WASI's preview 1.
+    Componentize(componentize::Componentize),
     /// Build the components of a job, run it, and build and reload them whenever their sources change.
     Dev(dev::DevArgs),
-    /// Make a new function in Rust, with a test, a manifest and sample records.
+    /// Make a new function in a language of choice, with a manifest and sample records.
     New(new::New),
     /// Say what a component is: its world, tables, ports, imports, size.
     Inspect(inspect::InspectArgs),
@@ -100,6 +116,10 @@ pub fn main() -> ExitCode {
         Command::Rescale(arguments) => rescale::run(&arguments),
         Command::Build(arguments) => build::run(&arguments),
         Command::BuildRust(arguments) => build_rust::run(&arguments),
+        Command::BuildC(arguments) => build_c::run(&arguments),
+        Command::BuildGo(arguments) => build_go::run(&arguments),
+        Command::BuildAssemblyScript(arguments) => build_assemblyscript::run(&arguments),
+        Command::Componentize(arguments) => componentize::run(&arguments),
         Command::Dev(arguments) => dev::run(&arguments),
         Command::New(arguments) => new::run(&arguments),
         Command::Inspect(arguments) => inspect::run(&arguments),

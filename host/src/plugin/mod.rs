@@ -389,9 +389,7 @@ pub enum PluginError {
         error: std::io::Error,
     },
     /// It is a core module, not a component.
-    #[error(
-        "`{path}` is a core Wasm module, not a component: link it with `wasm-component-ld`, or make it one with `wasm-tools component new`"
-    )]
+    #[error("`{path}` is a core Wasm module, not a component: make it one with `wasmill componentize`")]
     CoreModule {
         /// The file.
         path: std::path::PathBuf,

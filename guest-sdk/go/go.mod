@@ -1,0 +1,3 @@
+module wasmill
+
+go 1.24
