@@ -308,8 +308,8 @@ fn exit_codes_are_those_of_the_readme() {
 fn exit_codes_of_the_other_commands_are_those_of_the_readme_too() {
     let job = job();
     let check = |code: i32, arguments: &[&str], said: &str| _ = job.command(arguments).failed(code, &[said]);
-    check(2, &["new", "9lives"], "cannot name a crate");
-    check(2, &["new", "match"], "is taken in Rust");
+    check(2, &["new", "9lives"], "cannot name a function");
+    check(2, &["new", "match"], "is taken in the language `rust`");
     job.write("there/is.txt", "");
     check(2, &["new", "there"], "there is there already");
     check(1, &["new", "visits.jsonl/inside"], "cannot make visits.jsonl");

@@ -59,7 +59,7 @@ enum Command {
     BuildRust(build_rust::BuildRust),
     /// Build the components of a job, run it, and build and reload them whenever their sources change.
     Dev(dev::DevArgs),
-    /// Make a new function in Rust, with a test, a manifest and sample records.
+    /// Make a new function in a language of choice, with a manifest and sample records.
     New(new::New),
     /// Say what a component is: its world, tables, ports, imports, size.
     Inspect(inspect::InspectArgs),
