@@ -33,10 +33,10 @@ def exports_of(module: ModuleType) -> tuple[type, type]:
 
 def _world_of(function: type[Function]) -> type:
 
-    class WitWorld:
-        def __init__(self) -> None:
-            self._runner: Runner | None = None
+    # componentize-py makes an object for each call.
+    runner: Runner | None = None
 
+    class WitWorld:
         def describe(self) -> description.Descriptor:
             told = function.description
             for table in told.tables:
@@ -48,19 +48,20 @@ def _world_of(function: type[Function]) -> type:
             return description.Descriptor(told.name, told.version, tables, [port.name for port in told.ports])
 
         def init(self, config: str) -> None:
+            nonlocal runner
             try:
-                self._runner = Runner(function, config, Imports())
+                runner = Runner(function, config, Imports())
             except Exception as error:
                 # What is wrong with a config is said in words; anything else is a fault of the function's and has a name.
                 raise Err(str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}") from error
 
         def process(self, input: wit.Batch) -> None:
-            if self._runner is None:
+            if runner is None:
                 raise Err("`process` was called before `init`")
             times = [None if time == NO_TIME else time for time in input.times]
             records = list(map(Record, _items(input.keys), _items(input.values), times))
             try:
-                self._runner.process(records)
+                runner.process(records)
             except BatchFailed as failed:
                 raise Err(str(failed)) from failed
 
