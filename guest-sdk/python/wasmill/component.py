@@ -162,7 +162,7 @@ class Imports:
         culprit.begin_record(record)
 
     def is_apart(self) -> bool:
-        return isolation.is_apart()
+        return bool(isolation.is_apart())
 
     def read_for(self, causes: Sequence[int]) -> None:
         isolation.read_for(list(causes))

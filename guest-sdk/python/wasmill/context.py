@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
+from .codecs import Codec
 from .description import OUT, Description, Port, Table, UsedTable
 from .host import Host, Outcomes, Records
 from .lookups import Lookups, shown_as_of, shown_state
@@ -14,6 +15,8 @@ from .vocabulary import LIVE, Bytes, Consistency, Level, to_bytes
 
 T = TypeVar("T")
 _SAME: Any = object()
+# An update's table, operation with its number, key, operand, expected value, record, and what is asked.
+_Pending = tuple[str, str, int, bytes, bytes | None, bytes | None, int, Ask | None]
 
 
 class Entry(Generic[T]):
@@ -23,9 +26,13 @@ class Entry(Generic[T]):
 
     def __init__(self, state: TableState, key: bytes, record: int) -> None:
         self._state, self._key, self._record = state, key, record
-        self._codec = state.table.codec
+        self._codec: Codec[T] = state.table.codec
 
-    def get(self, default: T | None = None) -> Any:
+    @overload
+    def get(self) -> T | None: ...
+    @overload
+    def get(self, default: T) -> T: ...
+    def get(self, default: T | None = None) -> T | None:
         """The value, or `default` where there is none. Changing it changes nothing in the table: `put` does."""
         stored = self._state.get(self._key, self._record)
         return default if stored is None else self._codec.decode(stored)
@@ -48,12 +55,13 @@ class Context:
         self._uses = {table.name for table in description.uses}
         self._ports = {port.name: Records() for port in (OUT, *description.ports)}
         self._sent: dict[str, Records] = {}
-        self._updates: list[tuple[str, str, int, bytes, bytes | None, bytes | None, int, Ask | None]] = []
+        self._updates: list[_Pending] = []
         self._counts: dict[str, tuple[list[int], list[int]]] = {}
         self._gauges: dict[str, tuple[list[float], list[int]]] = {}
         self._apart = False
         self.lookups = Lookups(host)
-        self._key, self._time, self._record = b"", None, 0
+        self._key, self._record = b"", 0
+        self._time: int | None = None
 
     # State
 
@@ -171,10 +179,11 @@ class Context:
         for records in (*self._ports.values(), *self._sent.values()):
             records.drop_of(record)
         self._updates = [update for update in self._updates if update[6] != record]
-        for figures, causes in (*self._counts.values(), *self._gauges.values()):
+        figures: list[tuple[list[Any], list[int]]] = [*self._counts.values(), *self._gauges.values()]
+        for amounts, causes in figures:
             while causes and causes[-1] == record:
                 causes.pop()
-                figures.pop()
+                amounts.pop()
         self._host.reject(record, reason)
 
     def end_batch(self) -> None:
@@ -195,17 +204,16 @@ class Context:
     def _hand_over_updates(self) -> None:
         """In runs of what one call can hold, so that the order of a table's updates stays."""
         start, updates = 0, self._updates
-        kind = lambda update: (update[:3], update[7] and update[7].port)  # noqa: E731
         while start < len(updates):
             end = start + 1
-            while end < len(updates) and kind(updates[end]) == kind(updates[start]):
+            while end < len(updates) and _kind(updates[end]) == _kind(updates[start]):
                 end += 1
             table, op, number, *_, ask = updates[start]
             run = updates[start:end]
             keys, operands, expected = [update[3] for update in run], [update[4] for update in run], [update[5] for update in run]
             causes = [update[6] for update in run]
             asks = [update[7] for update in run if update[7] is not None]
-            outcomes = ask and Outcomes(ask.port.name, [to_bytes(ask.key) for ask in asks], [to_bytes(ask.tag) for ask in asks])
+            outcomes = ask if ask is None else Outcomes(ask.port.name, [to_bytes(ask.key) for ask in asks], [to_bytes(ask.tag) for ask in asks])
             if op == "compare-and-put":
                 self._host.compare_and_put_many(table, keys, expected, operands, causes, outcomes)
             else:
@@ -228,3 +236,9 @@ class Context:
         if table.name not in self._uses:
             raise KeyError(f"table `{table.name}` is not among the `uses` of the function's description")
         return table.name
+
+
+def _kind(update: _Pending) -> tuple[str, str, int, Port | None]:
+    """What updates of one call have in common."""
+    table, op, number, *_, ask = update
+    return table, op, number, None if ask is None else ask.port

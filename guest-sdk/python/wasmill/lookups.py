@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from .description import UsedTable
@@ -40,7 +41,7 @@ class Lookups:
     def want(self, shown: _Shown, place: _Place, record: int) -> None:
         self._wanted.setdefault(shown, {})[place, record if self._apart else None] = None
 
-    def get(self, shown: _Shown, places: list[_Place], record: int) -> list[bytes | None]:
+    def get(self, shown: _Shown, places: Sequence[_Place], record: int) -> list[bytes | None]:
         """The values at `places`, in their order."""
         wanted = self._wanted.pop(shown, None)
         if wanted:

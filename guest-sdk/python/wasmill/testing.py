@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from .codecs import Codec
@@ -78,6 +78,9 @@ class Updated:
         """Whether it is this update of `table`."""
         op, _, operand, expected = update.encoded(table.codec)
         return (self.table, self.op, self.operand, self.expected) == (table.name, op, operand, expected)
+
+
+E = TypeVar("E", Emitted, Updated)
 
 
 @dataclass(frozen=True)
@@ -218,17 +221,15 @@ class MemoryHost:
                 self.tables[table].pop(key, None)
             else:
                 self.tables[table][key] = value
-        kept = lambda effects: [effect for effect in effects if effect.cause not in self._refused]  # noqa: E731
-        placed = lambda effect: type(effect)(**{**_fields(effect), "cause": indices[effect.cause]})  # noqa: E731
-        result.emitted += map(placed, kept(self._emitted))
-        result.updates += map(placed, kept(self._updates))
-        result.sent += map(placed, kept(self._sent))
+        result.emitted += [self._placed(effect, indices) for effect in self._emitted if effect.cause not in self._refused]
+        result.updates += [self._placed(effect, indices) for effect in self._updates if effect.cause not in self._refused]
+        result.sent += [self._placed(effect, indices) for effect in self._sent if effect.cause not in self._refused]
         for name, by, cause in self._counts:
             if cause not in self._refused:
                 result.counts[name] = result.counts.get(name, 0) + by
-        for name, value, cause in self._gauges:
+        for name, figure, cause in self._gauges:
             if cause not in self._refused:
-                result.gauges[name] = value
+                result.gauges[name] = figure
         result.rejected += [Rejected(indices[place], reason) for place, reason in self._refused.items()]
 
     # The calls of the contract
@@ -319,6 +320,9 @@ class MemoryHost:
         for cause in causes:
             self._checked(cause)
 
+    def _placed(self, effect: E, indices: Sequence[int]) -> E:
+        return replace(effect, cause=indices[effect.cause])
+
     def _called(self, name: str) -> None:
         self.calls[name] = self.calls.get(name, 0) + 1
 
@@ -343,13 +347,9 @@ class MemoryHost:
         outcomes: Outcomes | None,
     ) -> None:
         for place, (key, operand, known, cause) in enumerate(zip(keys, operands, expected, causes, strict=True)):
-            asked = outcomes and (outcomes.port, outcomes.keys[place], outcomes.tags[place])
+            asked = None if outcomes is None else (outcomes.port, outcomes.keys[place], outcomes.tags[place])
             self._updates.append(Updated(table, key, op, operand, known, self._checked(cause), asked))
 
     def _records_of(self, port: str, records: Records) -> list[Emitted]:
         columns = zip(records.keys, records.values, records.times, records.causes, strict=True)
         return [Emitted(port, key, value, time, self._checked(cause)) for key, value, time, cause in columns]
-
-
-def _fields(effect: Any) -> dict[str, Any]:
-    return {name: getattr(effect, name) for name in effect.__dataclass_fields__}

@@ -70,7 +70,9 @@ class Update:
 
     def encoded(self, codec: Codec[Any]) -> tuple[str, int, bytes | None, bytes | None]:
         """The operation by its name in the contract, its number, the operand, and what is expected."""
-        encode = lambda value: None if value is None else codec.encode(value)  # noqa: E731
+        def encode(value: Any) -> bytes | None:
+            return None if value is None else codec.encode(value)
+
         match self.kind:
             case "add" | "min" | "max":
                 kind = getattr(codec, "kind", None)

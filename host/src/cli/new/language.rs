@@ -4,11 +4,13 @@
 
 use std::fmt;
 
+use super::python::PYTHON;
 use super::rust::RUST;
 
 /// The languages that `wasmill new` has a template for.
 pub(super) const LANGUAGES: &[Language] = &[
     RUST, // the default
+    PYTHON,
 ];
 
 /// What has to be known of a language beyond the files of its template.
@@ -34,6 +36,9 @@ impl Language {
 
     /// Where a file of the SDK goes in the new folder, if it belongs to this language.
     pub(super) fn sdk_place(&self, path: &str) -> Option<String> {
+        if path.contains("__pycache__") {
+            return None;
+        }
         self.sdk.iter().find_map(|(from, to)| path.strip_prefix(from).map(|rest| format!("{to}{rest}")))
     }
 

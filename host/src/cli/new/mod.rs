@@ -4,6 +4,7 @@
 //! and its sample records, lies in `templates/job`; a language's own file of the same name goes before it.
 
 mod language;
+mod python;
 mod rust;
 
 use std::collections::BTreeMap;
