@@ -146,7 +146,7 @@ mod tests {
                 toml::from_str(&std::fs::read_to_string(folder.join("job.toml")).unwrap()).unwrap();
             assert_eq!(manifest.job.name, "page-visits");
             let operator = &manifest.operators["summary"];
-            assert!(operator.component.extension().is_some_and(|extension| extension == "wasm"), "{language:?}");
+            assert!(operator.component.ends_with(".wasm"), "{language:?}");
             assert!(operator.build.is_some(), "{language:?}");
             assert!(folder.join("data/sample.jsonl").is_file() && folder.join(".gitignore").is_file(), "{language:?}");
         }
