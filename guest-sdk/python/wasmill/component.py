@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import linecache
+import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any, NoReturn, TypeVar
@@ -28,7 +30,19 @@ def exports_of(module: ModuleType) -> tuple[type, type]:
     if len(own) != 1:
         names = ", ".join(thing.__name__ for thing in own) or "none"
         raise ImportError(f"{module.__name__}.py has to define one class that is a wasmill.Function; there are: {names}")
+    _keep_sources(str(module.__file__).rpartition("/")[0] + "/")
     return _world_of(own[0]), _migration_of(own[0])
+
+
+def _keep_sources(folder: str) -> None:
+    """Keeps the lines of the author's modules, which tracebacks show: a component has no files, and asking for one traps."""
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if file and file.startswith(folder):
+            lines = linecache.getlines(file)
+            linecache.cache[file] = (0, None, lines, file)
+    linecache.checkcache = lambda filename=None: None
+    linecache.updatecache = lambda filename, module_globals=None: []
 
 
 def _world_of(function: type[Function]) -> type:

@@ -65,8 +65,16 @@ class Runner:
                 pass
 
     def _failed(self, index: int, error: Exception) -> BatchFailed:
-        """Logs the traceback, without the frame of this module, and names the record."""
-        told = error.__traceback__ and error.__traceback__.tb_next
-        self._host.log("error", "".join(traceback.format_exception(type(error), error, told)).rstrip())
+        """Logs the traceback, and names the record."""
+        self._host.log("error", _told(error))
         self._host.begin_record(index)
-        return BatchFailed("".join(traceback.format_exception_only(type(error), error)).strip())
+        return BatchFailed("".join(traceback.format_exception_only(error)).strip())
+
+
+def _told(error: BaseException) -> str:
+    """The traceback without the frame of this module. Not by `format_exception`, which reads the source's file to find a line's part."""
+    before = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    parts = [_told(before), "\nwhich led to:\n\n"] if before else []
+    frames = [frame for frame in traceback.walk_tb(error.__traceback__) if frame[0].f_code.co_filename != __file__]
+    parts += ["Traceback (most recent call last):\n", *traceback.StackSummary.extract(iter(frames)).format()]
+    return "".join([*parts, *traceback.format_exception_only(error)]).rstrip()
