@@ -74,6 +74,7 @@ key = "/k"
 [operators.owner]
 component = "{guest:keep}"
 inputs = ["changes"]
+tables.latest = { open = true }
 "#;
     let manifest = manifest(&component, "join", owner).replace("work.counts", "owner.latest");
     let changes: String = owned.iter().map(|key| value(key) + "\n").collect();
