@@ -4,13 +4,17 @@
 
 use std::fmt;
 
+use super::javascript::JAVASCRIPT;
 use super::python::PYTHON;
 use super::rust::RUST;
+use super::typescript::TYPESCRIPT;
 
 /// The languages that `wasmill new` has a template for.
 pub(super) const LANGUAGES: &[Language] = &[
     RUST, // the default
     PYTHON,
+    TYPESCRIPT,
+    JAVASCRIPT,
 ];
 
 /// What has to be known of a language beyond the files of its template.

@@ -3,9 +3,11 @@
 //! Templates and SDKs are part of this program and are copied beside the function, so that it needs no registry to have them. What all languages share of a new folder, the manifest
 //! and its sample records, lies in `templates/job`; a language's own file of the same name goes before it.
 
+mod javascript;
 mod language;
 mod python;
 mod rust;
+mod typescript;
 
 use std::collections::BTreeMap;
 use std::io;
