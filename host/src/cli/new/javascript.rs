@@ -4,7 +4,7 @@ use super::language::Language;
 
 /// The package lies beside the function, with what makes a component of it.
 pub(super) const JAVASCRIPT: Language = Language {
-    name: "javascript",
+    name: "js",
     component: "function.wasm",
     build: "node wasmill-sdk/build.mjs function.js -o function.wasm",
     sdk: &[

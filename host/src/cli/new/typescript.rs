@@ -4,7 +4,7 @@ use super::language::Language;
 
 /// The package lies beside the function, with what makes a component of it.
 pub(super) const TYPESCRIPT: Language = Language {
-    name: "typescript",
+    name: "ts",
     component: "function.wasm",
     build: "node wasmill-sdk/build.mjs function.ts -o function.wasm",
     sdk: &[
