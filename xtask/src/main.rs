@@ -123,7 +123,7 @@ fn soak_arguments(arguments: &[String]) -> anyhow::Result<(&str, u32)> {
 fn bench(workspace: &Workspace, arguments: &[String]) -> anyhow::Result<()> {
     workspace.build_host(Profile::Release)?;
     guests::build(workspace, Profile::Release, &["guest-examples", "benches/guest"])?;
-    if arguments.first().is_some_and(|name| name == "languages") {
+    if arguments.first().is_none_or(|name| name.starts_with('-') || name.starts_with("languages")) {
         guests::build(workspace, Profile::Release, &["tests/guests"])?;
         languages::build(workspace, Profile::Release)?;
     }

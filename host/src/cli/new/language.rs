@@ -12,9 +12,7 @@ use super::typescript::TYPESCRIPT;
 /// The languages that `wasmill new` has a template for.
 pub(super) const LANGUAGES: &[Language] = &[
     RUST, // the default
-    PYTHON,
-    TYPESCRIPT,
-    JAVASCRIPT,
+    PYTHON, TYPESCRIPT, JAVASCRIPT,
 ];
 
 /// What has to be known of a language beyond the files of its template.
