@@ -131,6 +131,28 @@ impl Bench {
         self.guest("benches/guest", &format!("wasmill_bench_{name}"))
     }
 
+    /// The component of the guest that is the same in all languages, if it could be built.
+    ///
+    /// # Errors
+    /// When that of Rust is missing.
+    pub fn language_guest(&self, language: &str) -> Result<Option<PathBuf>> {
+        if language == "rust" {
+            return self.guest("tests/guests", "behaviour").map(Some);
+        }
+        let path = self.root.join("tests/guests/languages").join(language).join("behaviour.wasm");
+        Ok(path.is_file().then_some(path))
+    }
+
+    /// Has the built `wasmill` load a component and ask it what it is, with its compiled code kept in `cache`.
+    ///
+    /// # Errors
+    /// Those of [`process::run`].
+    pub fn inspect(&self, component: &Path, cache: &Path) -> Result<Usage> {
+        let mut command = Command::new(&self.wasmill);
+        command.arg("inspect").arg(component).env("WASMILL_CACHE", cache);
+        process::run(&mut command, &self.out("inspect.log"), LIMIT)
+    }
+
     /// A path under the directory that is emptied before each run of the suite.
     pub fn out(&self, name: &str) -> PathBuf {
         self.out_dir().join(name)

@@ -11,6 +11,7 @@ mod guests;
 mod harness;
 mod inputs;
 mod kill;
+mod languages;
 mod layers;
 mod new_guest;
 mod others;

@@ -5,6 +5,7 @@
 mod demo;
 mod examples;
 mod guests;
+mod languages;
 mod results;
 mod schema;
 mod workspace;
@@ -20,7 +21,7 @@ usage: cargo xtask TASK
   demo [NAME] [--dev] [--hosts N]
                         build everything, run an example job to its end, show its result and check it where there is a
                         check (default: flight-delays); with --dev in the development build; with --hosts on N hosts
-  guests                build the example functions
+  guests                build the example functions, and the test function of every language whose tools can be had
   capnp [--check]       make the Rust code of the Cap'n Proto schemas; with --check, say whether it is up to date
   test [ARGS]           build everything and run all tests; ARGS go to `cargo test`
   soak [NAME] [--times N]
@@ -63,13 +64,15 @@ fn guests(workspace: &Workspace, arguments: &[String]) -> anyhow::Result<()> {
     }
     let profile = workspace.profile_at_hand();
     workspace.build_host(profile)?;
-    guests::build(workspace, profile, &["guest-examples"])
+    guests::build(workspace, profile, &["guest-examples"])?;
+    languages::build(workspace, profile)
 }
 
 fn test(workspace: &Workspace, arguments: &[String]) -> anyhow::Result<()> {
     // Builds the host's program, too, with exactly the features that the tests have.
     run(workspace.cargo().args(["test", "--workspace", "--no-run"]))?;
     guests::build(workspace, Profile::Dev, &["guest-examples", "tests/guests"])?;
+    languages::build(workspace, Profile::Dev)?;
     let mut tests = workspace.cargo();
     tests.arg("test").args((!names_package(arguments)).then_some("--workspace"));
     run(tests.args(arguments))?;
@@ -120,6 +123,10 @@ fn soak_arguments(arguments: &[String]) -> anyhow::Result<(&str, u32)> {
 fn bench(workspace: &Workspace, arguments: &[String]) -> anyhow::Result<()> {
     workspace.build_host(Profile::Release)?;
     guests::build(workspace, Profile::Release, &["guest-examples", "benches/guest"])?;
+    if arguments.first().is_none_or(|name| name.starts_with('-') || name.starts_with("languages")) {
+        guests::build(workspace, Profile::Release, &["tests/guests"])?;
+        languages::build(workspace, Profile::Release)?;
+    }
     let mut bench = workspace.cargo();
     run(bench.args(["run", "--quiet", "--release", "--package", "wasmill-benches", "--"]).args(arguments))
 }

@@ -2,6 +2,7 @@
 
 mod checkpoint;
 mod cluster;
+mod languages;
 mod pass_through;
 mod readers;
 mod start;
@@ -19,6 +20,7 @@ pub const GROUPS: &[Group] = &[
     tables::GROUP,
     readers::GROUP,
     cluster::GROUP,
+    languages::GROUP,
     start::GROUP,
 ];
 

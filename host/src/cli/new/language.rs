@@ -8,17 +8,22 @@ use super::assemblyscript::ASSEMBLYSCRIPT;
 use super::c::C;
 use super::cpp::CPP;
 use super::go::GO;
+use super::javascript::JAVASCRIPT;
+use super::python::PYTHON;
 use super::rust::RUST;
+use super::typescript::TYPESCRIPT;
 use super::zig::ZIG;
 
 /// The languages that `wasmill new` has a template for.
-#[rustfmt::skip] // One a line: they are added apart from each other.
 pub(super) const LANGUAGES: &[Language] = &[
     RUST, // the default
     C,
     CPP,
     ZIG,
     GO,
+    PYTHON,
+    TYPESCRIPT,
+    JAVASCRIPT,
     ASSEMBLYSCRIPT,
 ];
 
@@ -45,6 +50,9 @@ impl Language {
 
     /// Where a file of the SDK goes in the new folder, if it belongs to this language.
     pub(super) fn sdk_place(&self, path: &str) -> Option<String> {
+        if path.contains("__pycache__") {
+            return None;
+        }
         self.sdk.iter().find_map(|(from, to)| path.strip_prefix(from).map(|rest| format!("{to}{rest}")))
     }
 

@@ -7,8 +7,11 @@ mod assemblyscript;
 mod c;
 mod cpp;
 mod go;
+mod javascript;
 mod language;
+mod python;
 mod rust;
+mod typescript;
 mod zig;
 
 use std::collections::BTreeMap;
