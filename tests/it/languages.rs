@@ -3,10 +3,8 @@
 //! The guests lie in `tests/guests/languages`. Each test computes by itself what has to come out, so the languages are held against that and not against each other. A language whose component
 //! has not been built is reported as skipped, past what the test runner captures.
 
-use std::collections::HashMap;
 use std::io::Write;
-use std::path::PathBuf;
-use std::sync::{Arc, LazyLock, Mutex, OnceLock};
+use std::path::Path;
 
 use crate::harness::{COMPILE_LIMIT, Ended, Job, guest, repository, run, wasmill};
 use crate::plain::{counts_in_state, numbers_by_key, read_json, running_counts, sorted, tally, text};
@@ -14,29 +12,35 @@ use crate::plain::{counts_in_state, numbers_by_key, read_json, running_counts, s
 macro_rules! languages {
     ($($language:ident)*) => {
         $(mod $language {
+            fn check(what: fn(&str)) {
+                static COMPONENT: std::sync::OnceLock<Option<String>> = std::sync::OnceLock::new();
+                let component = COMPONENT.get_or_init(|| super::component(stringify!($language)));
+                component.as_deref().map(what);
+            }
+
             #[test]
             fn counts_by_key() {
-                super::counts_by_key(stringify!($language));
+                check(super::counts_by_key);
             }
 
             #[test]
             fn looks_keys_up_in_a_table_of_others() {
-                super::looks_keys_up_in_a_table_of_others(stringify!($language));
+                check(super::looks_keys_up_in_a_table_of_others);
             }
 
             #[test]
             fn fails_on_its_record_only() {
-                super::fails_on_its_record_only(stringify!($language));
+                check(super::fails_on_its_record_only);
             }
 
             #[test]
             fn gives_back_what_it_is_given() {
-                super::gives_back_what_it_is_given(stringify!($language));
+                check(super::gives_back_what_it_is_given);
             }
 
             #[test]
             fn refuses_a_config_that_does_not_fit() {
-                super::refuses_a_config_that_does_not_fit(stringify!($language));
+                check(super::refuses_a_config_that_does_not_fit);
             }
         })*
     };
@@ -47,10 +51,9 @@ languages! { rust python typescript javascript c cpp zig go assemblyscript }
 /// Records of one batch in many.
 const RECORDS: u64 = 5_000;
 
-fn counts_by_key(language: &str) {
-    let Some(component) = component(language) else { return };
+fn counts_by_key(component: &str) {
     let keys: Vec<String> = (0..RECORDS).map(|number| format!("k{}", number * 11 % 23)).collect();
-    let job = Job::new(&manifest(&component, "count", "")).input("records.txt", lines(&keys));
+    let job = Job::new(&manifest(component, "count", "")).input("records.txt", lines(&keys));
     let ended = job.run().succeeded();
     let expected = tally(keys);
     assert_eq!(numbers_by_key(&job.output_lines("out")), running_counts(&expected));
@@ -59,8 +62,7 @@ fn counts_by_key(language: &str) {
 }
 
 /// The owner's table is complete, and committed, before the first key is looked up.
-fn looks_keys_up_in_a_table_of_others(language: &str) {
-    let Some(component) = component(language) else { return };
+fn looks_keys_up_in_a_table_of_others(component: &str) {
     let value = |key: &str| format!(r#"{{"k":"{key}","of":"the owner"}}"#);
     let owned: Vec<String> = (0..50).map(|number| format!("k{}", number * 2)).collect();
     let asked: Vec<String> = (0..3_000).map(|number| format!("k{}", number % 100)).collect();
@@ -76,7 +78,7 @@ component = "{guest:keep}"
 inputs = ["changes"]
 tables.latest = { open = true }
 "#;
-    let manifest = manifest(&component, "join", owner).replace("work.counts", "owner.latest");
+    let manifest = manifest(component, "join", owner).replace("work.counts", "owner.latest");
     let changes: String = owned.iter().map(|key| value(key) + "\n").collect();
     let job = Job::new(&manifest).input("changes.jsonl", changes).input("records.txt", "");
     job.run().succeeded();
@@ -91,8 +93,7 @@ tables.latest = { open = true }
 }
 
 /// Those that are refused, raise or trap, and loop are dead letters; all others come through, and are the only ones that are counted.
-fn fails_on_its_record_only(language: &str) {
-    let Some(component) = component(language) else { return };
+fn fails_on_its_record_only(component: &str) {
     let bad = ["reject", "trap", "loop"];
     let good: Vec<String> = (0..300).map(|number| format!("fine {number}")).collect();
     let mut records = good.clone();
@@ -101,7 +102,7 @@ fn fails_on_its_record_only(language: &str) {
     }
     let letters = "\n[sinks.bad]\nkind = \"files\"\npath = \"bad\"\n";
     let rules = "on-error = \"dead-letter\"\ndead-letter = \"bad\"\nlimits = { time = \"500ms\" }\n";
-    let manifest = manifest(&component, "fail", letters)
+    let manifest = manifest(component, "fail", letters)
         .replace("inputs = [\"records\"]\n", &format!("inputs = [\"records\"]\n{rules}"));
     let job = Job::new(&manifest).input("records.txt", lines(&records));
     let ended = job.run().succeeded();
@@ -119,23 +120,22 @@ fn fails_on_its_record_only(language: &str) {
 }
 
 /// Large values, bytes that are no text, and thousands of small ones.
-fn gives_back_what_it_is_given(language: &str) {
-    let Some(component) = component(language) else { return };
+fn gives_back_what_it_is_given(component: &str) {
     let mut records: Vec<Vec<u8>> = (0..RECORDS).map(|number| format!("{number}").into_bytes()).collect();
     records.push(vec![b'x'; 1 << 20]);
     records.push((0..=255).filter(|byte| !b"\r\n".contains(byte)).collect());
     records.push(b"\xff\xfe\x80 \xc3( \xed\xa0\x80".to_vec());
     records.push("größer als 東京 🦀".as_bytes().to_vec());
     let input = records.iter().flat_map(|record| [record, &b"\n"[..]].concat()).collect::<Vec<u8>>();
-    let manifest = manifest(&component, "echo", "").replace("format = \"jsonl\"", "format = \"raw\"");
+    let manifest = manifest(component, "echo", "").replace("format = \"jsonl\"", "format = \"raw\"");
     let job = Job::new(&manifest).input("records.txt", input);
     let ended = job.run().succeeded();
     let output = crate::harness::output(&job.path("out"));
     let found =
         output.strip_suffix(b"\n").unwrap_or_default().split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
-    assert!(sorted::<Vec<u8>>(found) == sorted(records.clone()), "{language}: {} bytes came out", output.len());
+    assert!(sorted::<Vec<u8>>(found) == sorted(records.clone()), "{} bytes came out", output.len());
     assert_eq!(echoed(&ended), records.len() as u64);
-    check_empty_values(&component);
+    check_empty_values(component);
 }
 
 /// A column of a line that has nothing in it; its record has neither key nor value.
@@ -150,9 +150,8 @@ fn check_empty_values(component: &str) {
     assert_eq!(echoed(&ended), 3);
 }
 
-fn refuses_a_config_that_does_not_fit(language: &str) {
-    let Some(component) = component(language) else { return };
-    let job = Job::new(&manifest(&component, "nonsense", "")).input("records.txt", "a\n");
+fn refuses_a_config_that_does_not_fit(component: &str) {
+    let job = Job::new(&manifest(component, "nonsense", "")).input("records.txt", "a\n");
     job.run().failed(2, &["operator `work`", "config"]);
     assert_eq!(job.output_lines("out"), [""; 0]);
 }
@@ -198,13 +197,6 @@ fn echoed(ended: &Ended) -> u64 {
 
 /// The component of a language, compiled and in the cache, so that no job's time goes into that; none, which is told, where it has not been built.
 fn component(language: &str) -> Option<String> {
-    static COMPONENTS: LazyLock<Mutex<HashMap<String, Arc<OnceLock<Option<String>>>>>> = LazyLock::new(Mutex::default);
-    let known =
-        Arc::clone(COMPONENTS.lock().expect("nobody has panicked with it").entry(language.to_owned()).or_default());
-    known.get_or_init(|| find_component(language)).clone()
-}
-
-fn find_component(language: &str) -> Option<String> {
     let path = match language {
         "rust" => guest("behaviour"),
         _ => repository().join("tests/guests/languages").join(language).join("behaviour.wasm"),
@@ -215,7 +207,7 @@ fn find_component(language: &str) -> Option<String> {
         ));
         return None;
     }
-    let mut inspect = wasmill(&PathBuf::from("."));
+    let mut inspect = wasmill(Path::new("."));
     inspect.arg("inspect").arg(&path);
     let shown = run(inspect, COMPILE_LIMIT).succeeded().stdout;
     assert!(shown.contains("behaviour 0.1.0") && shown.contains("counts (schema version 1)"), "{shown}");
