@@ -27,8 +27,8 @@ pub struct BuildC {
     pub test: bool,
 }
 
-/// With debug information, for the names in traps.
-const FLAGS: [&str; 4] = ["-O2", "-Wall", "-Wextra", "-g"];
+/// With debug information, for the names in traps, and with assertions, which Zig leaves out of optimised code.
+const FLAGS: [&str; 5] = ["-O2", "-Wall", "-Wextra", "-g", "-UNDEBUG"];
 /// Without an entry point, with the vector instructions that the host has.
 const WASM_FLAGS: [&str; 4] = ["--target=wasm32-wasi", "-mexec-model=reactor", "-msimd128", "-mbulk-memory"];
 const C_FLAGS: [&str; 1] = ["-std=c11"];

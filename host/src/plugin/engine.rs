@@ -14,6 +14,7 @@ use super::cache::Cache;
 use super::imports::Host;
 use super::instance::describe;
 use super::migration::Migration;
+use super::wasi;
 use super::{Description, PluginError};
 
 /// How long a guest runs before its worker looks at other tasks.
@@ -97,7 +98,9 @@ impl Engine {
         let imports = component_type.imports(&self.inner).map(|(name, _)| name.to_owned()).collect();
         let exports = component_type.exports(&self.inner).map(|(name, _)| name.to_owned()).collect();
         let world = |error: wasmtime::Error| PluginError::World { path: path.to_owned(), error: format!("{error:#}") };
-        let pre = OperatorPre::new(self.linker.instantiate_pre(&component).map_err(world)?).map_err(world)?;
+        let mut linker = self.linker.clone();
+        wasi::define(&mut linker, &component).map_err(world)?;
+        let pre = OperatorPre::new(linker.instantiate_pre(&component).map_err(world)?).map_err(world)?;
         let described = describe(&self.inner, &pre).await;
         let description = described.map_err(|error| PluginError::Describe { path: path.to_owned(), error })?;
         let migration = match description.migrates_from.first() {

@@ -12,6 +12,7 @@ use super::answer::Answer;
 use super::bindings::wasmill::operator as wit;
 use super::bindings::wasmill::operator::types::Error;
 use super::declarations::Declarations;
+use super::wasi;
 use super::{
     BatchLog, Description, Effects, Emitted, Figures, Limits, OtherTables, Readers, Records, StateReadError,
     StateReader, Use, Writes,
@@ -34,6 +35,7 @@ pub(super) struct Host {
     /// What `describe` has declared so far; none outside of it.
     pub(super) declarations: Option<Declarations>,
     pub(super) memory: Memory,
+    pub(super) wasi: wasi::Used,
     pub(super) call: Call,
 }
 

@@ -14,6 +14,7 @@ use super::others::with_times;
 use super::rejected::without_rejected;
 use super::run_clock::RunClock;
 use super::trap::{self, OverTime};
+use super::wasi;
 use super::{
     BatchLog, Consistency, Description, Effects, Failure, FailureKind, Limits, LookupError, OtherTables, Page,
     PluginError, Readers, Records, StateReadError, StateReader, Use,
@@ -155,6 +156,7 @@ impl Host {
             uses: Arc::default(),
             declarations: None,
             memory: Memory { bytes_max: limits.memory_bytes_max, ..Memory::default() },
+            wasi: wasi::Used::default(),
             call: Call::default(),
         }
     }

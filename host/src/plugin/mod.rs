@@ -4,7 +4,7 @@
 //! epochs, or of what becomes of the effects.
 //!
 //! [`engine`] compiles and caches, [`instance`] holds one live instance and calls it, [`callable`] is what tasks see of both, `imports` and `others` are what a guest may call while it
-//! works, `declarations` what it may call in `describe`, [`migration`] an instance that knows no host at all; `trap` is what a failed call comes to, and `bindings` is generated from the contract in `wit/`.
+//! works, `declarations` what it may call in `describe`, [`migration`] an instance that knows no host at all, `wasi` what a language may want beside the contract; `trap` is what a failed call comes to, and `bindings` is generated from the contract in `wit/`.
 
 mod answer;
 mod bindings;
@@ -19,6 +19,7 @@ mod others;
 mod rejected;
 mod run_clock;
 mod trap;
+mod wasi;
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn imports_that_nobody_gives_are_named() {
-        check_refused(WASI_MODULE, "it imports `env memory`, which");
+        check_refused(WASI_MODULE, "it imports `env memory`, `__main_module__ cabi_realloc`, which");
     }
 
     /// The functions of WASI's preview 1, as its specification lists them.

@@ -4,11 +4,14 @@
 ;; microsecond with each look, and by as much as is slept; random numbers are always the same ones. So a function still follows from its records, its config and its state, and an
 ;; instance that is run again does again what it did.
 ;;
-;; It works on the memory of the function's own module and keeps nothing but two numbers: it must not grow that memory, which a runtime may believe to be its own.
+;; It works on the memory of the function's own module and keeps nothing but two numbers: it must not grow that memory, which a runtime may believe to be its own. What it needs for a line in pieces
+;; it has from the function's `cabi_realloc`.
 (module
   (import "env" "memory" (memory 0))
   ;; level, text, its length
   (import "wasmill:operator/log@0.1.0" "write" (func $log (param i32 i32 i32)))
+  ;; old memory, its size, alignment, new size
+  (import "__main_module__" "cabi_realloc" (func $allocate (param i32 i32 i32 i32) (result i32)))
 
   (global $clock_ns (mut i64) (i64.const 1000000000))
   (global $random (mut i64) (i64.const 0x9E3779B97F4A7C15))
@@ -53,8 +56,8 @@
       (br $chars))
     unreachable)
 
-  ;; Logs what is written by one piece, without the line ends behind it; nothing of nothing.
-  (func $log_piece (param $level i32) (param $at i32) (param $end i32)
+  ;; Logs a text without the line ends behind it; nothing of nothing.
+  (func $log_line (param $level i32) (param $at i32) (param $end i32)
     (block $trimmed (loop $trim
       (br_if $trimmed (i32.ge_u (local.get $at) (local.get $end)))
       (br_if $trimmed (i32.gt_u (i32.load8_u (i32.sub (local.get $end) (i32.const 1))) (i32.const 0x20)))
@@ -64,21 +67,34 @@
     (if (i32.lt_u (local.get $at) (local.get $end)) (then
       (call $log (local.get $level) (local.get $at) (i32.sub (local.get $end) (local.get $at))))))
 
-  (func (export "fd_write") (param $fd i32) (param $pieces i32) (param $count i32) (param $written i32) (result i32)
-    (local $level i32) (local $at i32) (local $length i32) (local $total i32)
-    (if (i32.gt_u (i32.sub (local.get $fd) (i32.const 1)) (i32.const 1)) (then (return (i32.const 8))))
-    ;; info, or error
-    (local.set $level (i32.mul (local.get $fd) (i32.const 2)))
+  ;; How many bytes there are in `count` pieces, each an address and a length. They are copied to `to`, if that is not 0.
+  (func $gather (param $pieces i32) (param $count i32) (param $to i32) (result i32)
+    (local $total i32) (local $length i32)
     (block $done (loop $each
       (br_if $done (i32.eqz (local.get $count)))
-      (local.set $at (i32.load (local.get $pieces)))
       (local.set $length (i32.load offset=4 (local.get $pieces)))
-      (call $log_piece (local.get $level) (local.get $at) (i32.add (local.get $at) (local.get $length)))
+      (if (local.get $to) (then
+        (memory.copy (i32.add (local.get $to) (local.get $total)) (i32.load (local.get $pieces)) (local.get $length))))
       (local.set $total (i32.add (local.get $total) (local.get $length)))
       (local.set $pieces (i32.add (local.get $pieces) (i32.const 8)))
       (local.set $count (i32.sub (local.get $count) (i32.const 1)))
       (br $each)))
+    (local.get $total))
+
+  (func (export "fd_write") (param $fd i32) (param $pieces i32) (param $count i32) (param $written i32) (result i32)
+    (local $at i32) (local $total i32)
+    (if (i32.gt_u (i32.sub (local.get $fd) (i32.const 1)) (i32.const 1)) (then (return (i32.const 8))))
+    (local.set $total (call $gather (local.get $pieces) (local.get $count) (i32.const 0)))
     (i32.store (local.get $written) (local.get $total))
+    (if (i32.eqz (local.get $total)) (then (return (i32.const 0))))
+    ;; A runtime that is about to give up, and cannot allocate any more, writes one piece.
+    (if (i32.eq (local.get $count) (i32.const 1))
+      (then (local.set $at (i32.load (local.get $pieces))))
+      (else
+        (local.set $at (call $allocate (i32.const 0) (i32.const 0) (i32.const 1) (local.get $total)))
+        (drop (call $gather (local.get $pieces) (local.get $count) (local.get $at)))))
+    ;; info, or error
+    (call $log_line (i32.mul (local.get $fd) (i32.const 2)) (local.get $at) (i32.add (local.get $at) (local.get $total)))
     (i32.const 0))
 
   (func (export "fd_read") (param $fd i32) (param i32 i32) (param $read i32) (result i32)
