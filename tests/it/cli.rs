@@ -108,6 +108,28 @@ fn check_names_a_job_that_is_right_and_what_it_has() {
 }
 
 #[test]
+fn a_component_that_is_not_the_pinned_one_is_refused_wherever_it_is_used() {
+    let job = job();
+    let component = guest("misbehaving");
+    let told = parse(&job.command(["inspect", component.to_str().unwrap(), "--json"]).succeeded().stdout);
+    let digest = told["sha256"].as_str().unwrap();
+    let pinned = |digest: &str| {
+        MANIFEST.replacen("inputs = [\"visits\"]", &format!("inputs = [\"visits\"]\nsha256 = \"{digest}\""), 1)
+    };
+    job.write_manifest(&pinned(&digest.to_ascii_uppercase()));
+    job.command(["check", "job.toml"]).succeeded();
+    for (other, said) in [
+        ("0".repeat(64), &format!("the component's SHA-256 is {digest}, and the manifest pins 000")[..]),
+        ("abc".to_owned(), "64 hexadecimal digits"),
+    ] {
+        job.write_manifest(&pinned(&other));
+        for command in ["check", "run"] {
+            job.command([command, "job.toml"]).failed(2, &["job.toml:", said]);
+        }
+    }
+}
+
+#[test]
 fn build_says_that_there_is_nothing_to_build() {
     let ended = job().command(["build", "job.toml"]).succeeded();
     assert_eq!(ended.stderr, "nothing to build: no operator has a `build` command\n");

@@ -2,6 +2,7 @@
 
 mod asking;
 mod budget;
+mod cases;
 mod cli;
 mod cluster;
 mod damage;

@@ -217,6 +217,19 @@ fn a_refused_reload_says_why_and_changes_nothing() {
 }
 
 #[test]
+fn a_component_that_is_not_the_pinned_one_is_not_reloaded() {
+    let job = job("");
+    let shown = job.command(["inspect", "work.wasm", "--json"]).succeeded();
+    let digest = serde_json::from_str::<Value>(&shown.stdout).unwrap()["sha256"].as_str().unwrap().to_owned();
+    let job = job.arguments(["--set".to_owned(), format!("operators.work.sha256='{digest}'")]);
+    let mut running = job.start();
+    serving(&job, &mut running);
+    reload(&job, 4).failed(2, &["failed to reload `work`", "and the manifest pins", &digest]);
+    assert_eq!(status(&job, &mut running)["version"], "1.0.0");
+    running.kill();
+}
+
+#[test]
 fn a_kept_component_that_is_damaged_or_gone_is_named() {
     let job = job("");
     let mut running = job.start();

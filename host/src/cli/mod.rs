@@ -9,6 +9,7 @@ mod build_assemblyscript;
 mod build_c;
 mod build_go;
 mod build_rust;
+mod cases;
 mod check;
 mod componentize;
 mod dev;
@@ -81,6 +82,8 @@ enum Command {
     Inspect(inspect::InspectArgs),
     /// Have a running job go on with a new version of an operator's component.
     Reload(reload::ReloadArgs),
+    /// Try a component on given records and tables, and compare what it does with what is expected.
+    Test(cases::TestArgs),
     /// Read the state of a job, stopped or running.
     State(state::StateArgs),
     /// Print the JSON Schema of manifests, or the reference made from it.
@@ -124,6 +127,7 @@ pub fn main() -> ExitCode {
         Command::New(arguments) => new::run(&arguments),
         Command::Inspect(arguments) => inspect::run(&arguments),
         Command::Reload(arguments) => reload::run(&arguments),
+        Command::Test(arguments) => cases::run(&arguments),
         Command::State(arguments) => state::run(&arguments),
         Command::Schema(arguments) => schema::run(&arguments),
     };

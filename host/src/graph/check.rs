@@ -68,6 +68,7 @@ fn build(manifest: &Manifest, names: &Names<'_>, findings: &mut Vec<Finding>) ->
         let on_error = (operator.on_error, operator.dead_letter.as_deref());
         graph.operators.push(OperatorNode {
             name: name.clone(),
+            sha256: pinned(name, operator, findings),
             key: operator.key.clone(),
             parallelism: operator.parallelism,
             colocated_with: colocated_with(name, operator, names, findings),
@@ -87,6 +88,18 @@ fn build(manifest: &Manifest, names: &Names<'_>, findings: &mut Vec<Finding>) ->
         graph.edges.extend(edges(["sinks", name], sink.inputs(), to, None, names, findings));
     }
     graph
+}
+
+/// The digest that the component must have, if the manifest says so.
+fn pinned(name: &str, operator: &Operator, findings: &mut Vec<Finding>) -> Option<String> {
+    const DIGITS: usize = 64;
+    let digest = operator.sha256.as_ref()?;
+    if digest.len() != DIGITS || !digest.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        let message = format!("`sha256` is {DIGITS} hexadecimal digits, as `wasmill inspect` shows them");
+        findings.push(Finding::error(At::value(["operators", name, "sha256"]), message));
+        return None;
+    }
+    Some(digest.to_ascii_lowercase())
 }
 
 /// The operator that `colocated-with` names.

@@ -89,6 +89,8 @@ impl SourceNode {
 pub struct OperatorNode {
     /// Its name.
     pub name: String,
+    /// The SHA-256 that its component must have, in hexadecimal digits.
+    pub sha256: Option<String>,
     /// How its input is keyed anew: a JSON pointer into the value, `.` for the whole value.
     pub key: Option<String>,
     /// How many tasks the manifest asks for, on each host: between 1 and the number of partitions.

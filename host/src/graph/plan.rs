@@ -21,6 +21,8 @@ const SCHEMA_VERSION_MAX: u32 = i32::MAX as u32;
 /// What an operator's component says of itself, as far as a plan depends on it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Declared {
+    /// The SHA-256 of the component, in hexadecimal digits.
+    pub sha256: String,
     /// The names of its tables, and the version of their values' encoding.
     pub tables: Vec<(String, u32)>,
     /// The tables among them that it opens to other operators.
@@ -270,11 +272,20 @@ fn findings(graph: &Graph, declared: &BTreeMap<String, Declared>) -> Vec<Finding
         let own = declared.get(&operator.name).unwrap_or(&nothing);
         let at = || At::value(["operators", operator.name.as_str(), "component"]);
         findings.extend(declaration_faults(own).into_iter().map(|fault| Finding::error(at(), fault)));
+        check_pinned(operator, own, &mut findings);
         find_keyless(graph, OperatorIndex(index), own, &mut findings);
         check_ports(graph, OperatorIndex(index), own, &mut findings);
         check_uses(graph, OperatorIndex(index), declared, &mut findings);
     }
     findings
+}
+
+/// A component that is not the one that the manifest pins.
+fn check_pinned(operator: &OperatorNode, own: &Declared, findings: &mut Vec<Finding>) {
+    let Some(pinned) = operator.sha256.as_ref().filter(|pinned| **pinned != own.sha256) else { return };
+    let message = format!("the component's SHA-256 is {}, and the manifest pins {pinned}", own.sha256);
+    let help = "put the component in place that is meant, or its digest here (`wasmill inspect` shows it)";
+    findings.push(Finding::error(At::value(["operators", operator.name.as_str(), "sha256"]), message).help(help));
 }
 
 /// Where an operator has fewer tasks on a host than it asks for, since the host has fewer partitions.

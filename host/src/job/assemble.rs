@@ -442,6 +442,7 @@ impl Code {
 pub fn declared(function: &impl Callable) -> Declared {
     let description = function.description();
     Declared {
+        sha256: function.sha256(),
         tables: description.tables.clone(),
         open: description.open_tables.clone(),
         ordered: description.ordered_tables.clone(),

@@ -34,6 +34,7 @@ pub use reload::{ReloadError, ReloadRequests, Reloaded, Reloads};
 pub use rescale::{Moved, Share, rescale};
 pub use summary::{OperatorSummary, SourceSummary, Summary};
 pub use trial::Trial;
+pub use wire::limits;
 
 use crate::cluster::link::LinkError;
 use crate::connector::ConnectorError;

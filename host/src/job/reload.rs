@@ -275,7 +275,10 @@ impl Reloader {
         match Plan::new(&self.graph, self.plan.workers, &all) {
             Ok((plan, _)) if plan == self.plan => Ok(()),
             Ok(_) => Err(ReloadError::Misfit("the job would be planned in another way".to_owned())),
-            Err(findings) => Err(ReloadError::Misfit(self.loaded.document.refusal(findings).to_string())),
+            Err(findings) => {
+                let messages: Vec<&str> = findings.iter().map(|finding| finding.message.as_str()).collect();
+                Err(ReloadError::Misfit(messages.join("; ")))
+            }
         }
     }
 

@@ -17,7 +17,7 @@ use crate::graph::{
     Routing, SinkIndex, SourceIndex,
 };
 use crate::lookup::{Directory, OperatorTables, Owner};
-use crate::manifest::{Manifest, Operator};
+use crate::manifest::{self, Manifest, Operator};
 use crate::metrics::{Counter, OperatorMeters};
 use crate::plugin::callable::Callable;
 use crate::plugin::{DEFAULT_PORT, Limits, Use};
@@ -380,7 +380,11 @@ impl<'a> Wiring<'a> {
 
 /// What an instance of an operator's function may use.
 pub(super) fn limits_of(operator: &Operator) -> Limits {
-    let limits = &operator.limits;
+    limits(&operator.limits)
+}
+
+/// What the manifest's limits come to.
+pub fn limits(limits: &manifest::Limits) -> Limits {
     Limits {
         memory_bytes_max: limits.memory.0,
         run_time_max: limits.time.0,

@@ -29,7 +29,7 @@ pub use admin::Admin;
 pub use cluster::{Cluster, Host, Tls};
 pub use document::{At, Document, Part};
 pub use load::{Loaded, load, load_text};
-pub use operator::{Isolation, Limits, OnError, Operator, Table, Use};
+pub use operator::{Isolation, Limits, OnError, Operator, Table, Use, json_of};
 pub use problem::{Finding, ManifestError, Position, Problem, Severity};
 pub(crate) use problem::{did_you_mean, listed};
 pub use reference::reference;

@@ -15,6 +15,10 @@ pub struct Operator {
     /// The component's file, relative to the manifest.
     #[schemars(example = &"target/bid_stats.wasm")]
     pub component: String,
+    /// The SHA-256 of the component's file, in hexadecimal digits, as `wasmill inspect` shows it: any other file is refused, also by a reload.
+    #[serde(default)]
+    #[schemars(example = &"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08")]
+    pub sha256: Option<String>,
     /// The shell command that builds it, run in the manifest's directory by `wasmill build`.
     #[serde(default)]
     #[schemars(example = &"make bid_stats.wasm")]
@@ -88,17 +92,18 @@ impl Operator {
 }
 
 fn table_json(table: &toml::Table) -> serde_json::Value {
-    table.iter().map(|(name, value)| (name.clone(), value_json(value))).collect::<serde_json::Map<_, _>>().into()
+    table.iter().map(|(name, value)| (name.clone(), json_of(value))).collect::<serde_json::Map<_, _>>().into()
 }
 
-fn value_json(value: &toml::Value) -> serde_json::Value {
+/// A value as JSON. Dates and times become strings; a number that JSON does not have (`inf`, `nan`) becomes `null`.
+pub fn json_of(value: &toml::Value) -> serde_json::Value {
     match value {
         toml::Value::String(text) => text.as_str().into(),
         toml::Value::Integer(number) => (*number).into(),
         toml::Value::Float(number) => (*number).into(),
         toml::Value::Boolean(truth) => (*truth).into(),
         toml::Value::Datetime(time) => time.to_string().into(),
-        toml::Value::Array(items) => items.iter().map(value_json).collect(),
+        toml::Value::Array(items) => items.iter().map(json_of).collect(),
         toml::Value::Table(table) => table_json(table),
     }
 }

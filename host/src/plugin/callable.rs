@@ -35,6 +35,11 @@ pub trait Callable: Send + Sync + 'static {
     /// What the function says of itself.
     fn description(&self) -> &Description;
 
+    /// The SHA-256 of the component, in hexadecimal digits; empty where it is none.
+    fn sha256(&self) -> String {
+        String::new()
+    }
+
     /// What brings values of other schema versions to those of its tables, if it can.
     fn migration(&self) -> Option<Arc<dyn Migrate>> {
         None
@@ -80,6 +85,10 @@ impl Callable for Function {
 
     fn description(&self) -> &Description {
         &self.description
+    }
+
+    fn sha256(&self) -> String {
+        Function::sha256(self)
     }
 
     fn migration(&self) -> Option<Arc<dyn Migrate>> {
