@@ -56,6 +56,8 @@ fn told_to_skip(language: &str, lacking: &str, built: &Ended) -> bool {
 
 const NO_ZIG: &str = "there is no Zig here";
 const NO_GO: &str = "there is no Go ";
+/// Neither Node.js nor, by its npm, the compiler.
+const NO_ASSEMBLYSCRIPT: &str = "there is no ";
 
 #[test]
 fn a_new_function_in_c_builds_passes_its_test_and_runs() {
@@ -79,18 +81,25 @@ fn a_new_function_in_go_builds_passes_its_test_and_runs() {
 
 #[test]
 fn a_new_function_in_assemblyscript_builds_passes_its_test_and_runs() {
-    check_language("assemblyscript", "build-assemblyscript", "there is no ");
+    check_language("assemblyscript", "build-assemblyscript", NO_ASSEMBLYSCRIPT);
 }
 
 #[test]
 fn the_sdk_of_c_keeps_its_promises() {
-    let test = ["build-c", "tests/guests/obedient", "--sdk", "../../../guest-sdk/c", "--test"];
+    let test = ["build-c", "tests/guests/obedient/c", "--sdk", "../../../../guest-sdk/c", "--test"];
     told_to_skip("c", NO_ZIG, &in_guest(repository(), &test));
 }
 
 #[test]
 fn the_sdk_of_go_keeps_its_promises() {
     told_to_skip("go", NO_GO, &in_guest(repository(), &["build-go", "guest-sdk/go", "--test"]));
+}
+
+#[test]
+fn the_sdk_of_assemblyscript_keeps_its_promises() {
+    let sdk = "../../../../guest-sdk/assemblyscript";
+    let test = ["build-assemblyscript", "tests/guests/obedient/assemblyscript", "--sdk", sdk, "--test"];
+    told_to_skip("assemblyscript", NO_ASSEMBLYSCRIPT, &in_guest(repository(), &test));
 }
 
 #[test]
