@@ -2,7 +2,9 @@
 
 import * as abi from "./abi";
 import { Column, allocate, forget } from "./abi";
-import { Bytes, Level, atFault, leaveNothing, log, theFunction, workOn } from "./index";
+import { leaveNothing, workOn } from "./batch";
+import { Bytes } from "./bytes";
+import { Level, atFault, log, theFunction } from "./index";
 
 // Where the host puts what it gives.
 export function cabi_realloc(old: usize, oldSize: usize, align: usize, size: usize): usize {
@@ -57,7 +59,7 @@ export function init(config: usize, length: usize): usize {
 
 export function process(keys: usize, keysLength: usize, keyEnds: usize, keyCount: usize, values: usize, valuesLength: usize, valueEnds: usize, valueCount: usize, times: usize,
   timeCount: usize): usize {
-  return answer(workOn(columnOf(keys, keysLength, keyEnds, keyCount), columnOf(values, valuesLength, valueEnds, valueCount), times));
+  return answer(workOn(theFunction(), columnOf(keys, keysLength, keyEnds, keyCount), columnOf(values, valuesLength, valueEnds, valueCount), times));
 }
 
 function columnOf(bytes: usize, length: usize, ends: usize, count: usize): Column {

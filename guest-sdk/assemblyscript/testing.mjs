@@ -34,6 +34,11 @@ export class Harness {
     return this.#own.get(`${table}\0${key}`);
   }
 
+  /** How large the function's memory is. */
+  memoryBytes() {
+    return this.#exports.memory.buffer.byteLength;
+  }
+
   /** Has records, pairs of key and value, worked on as one batch. Throws where the call as a whole fails: nothing of it has happened then. */
   process(records) {
     this.#outcome = { emitted: [], sent: [], updated: [], rejected: new Map(), counts: new Map() };

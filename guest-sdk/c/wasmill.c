@@ -1,105 +1,7 @@
 /* What stands between a function and the host: a batch comes in, the function sees records, and what they do goes out in columns.
  *
- * All memory of a call comes from one arena that is emptied when the call is done; nothing outlives it but what `function_init` has kept. What a refused record has done is taken back here, so
- * that the host gets the effects of good records only. */
-#include <stdlib.h>
-#include <string.h>
-
-#include "wasmill_abi.h"
-
-/* ---- Memory ---- */
-
-typedef struct chunk {
-    struct chunk *next;
-    size_t size;
-    size_t used;
-    _Alignas(16) uint8_t bytes[];
-} chunk;
-
-static chunk *first_chunk;
-static chunk *current_chunk;
-
-void *wasmill_allocate(size_t size) {
-    size = (size + 7) & ~(size_t)7;
-    while (current_chunk != NULL && current_chunk->size - current_chunk->used < size && current_chunk->next != NULL) current_chunk = current_chunk->next;
-    if (current_chunk == NULL || current_chunk->size - current_chunk->used < size) {
-        size_t chunk_size = current_chunk == NULL ? 32 << 10 : current_chunk->size * 2;
-        if (chunk_size < size) chunk_size = size;
-        chunk *made = (chunk *)malloc(sizeof(chunk) + chunk_size);
-        /* Out of memory: the host says so. */
-        if (made == NULL) __builtin_trap();
-        made->next = NULL, made->size = chunk_size, made->used = 0;
-        if (current_chunk == NULL) first_chunk = made;
-        else current_chunk->next = made;
-        current_chunk = made;
-    }
-    void *memory = current_chunk->bytes + current_chunk->used;
-    current_chunk->used += size;
-    return memory;
-}
-
-static void empty_memory(void) {
-    for (chunk *each = first_chunk; each != NULL; each = each->next) each->used = 0;
-    current_chunk = first_chunk;
-}
-
-/* Where the host puts what it gives. */
-WASMILL_EXPORT("cabi_realloc") void *wasmill_reallocate(void *old, size_t old_size, size_t align, size_t new_size) {
-    (void)align;
-    void *memory = wasmill_allocate(new_size);
-    if (old_size > 0) memcpy(memory, old, old_size < new_size ? old_size : new_size);
-    return memory;
-}
-
-/* Room for `length + 1` items in an array of the arena. */
-#define GROW(array, length, capacity) \
-    do { \
-        if ((length) == (capacity)) { \
-            size_t grown = (capacity) == 0 ? 16 : (capacity) * 2; \
-            void *larger = wasmill_allocate(grown * sizeof *(array)); \
-            if ((length) > 0) memcpy(larger, (array), (length) * sizeof *(array)); \
-            (array) = larger, (capacity) = grown; \
-        } \
-    } while (0)
-
-static wasmill_bytes copy(wasmill_bytes bytes) {
-    uint8_t *memory = (uint8_t *)wasmill_allocate(bytes.length);
-    if (bytes.length > 0) memcpy(memory, bytes.data, bytes.length);
-    return wasmill_of(memory, bytes.length);
-}
-
-/* ---- Columns ---- */
-
-typedef struct {
-    wasmill_column column;
-    size_t bytes_capacity;
-    size_t capacity;
-} growing;
-
-static void push(growing *items, wasmill_bytes item) {
-    wasmill_column *column = &items->column;
-    if (items->bytes_capacity - column->bytes_length < item.length) {
-        size_t grown = items->bytes_capacity * 2 + item.length + 64;
-        uint8_t *larger = (uint8_t *)wasmill_allocate(grown);
-        if (column->bytes_length > 0) memcpy(larger, column->bytes, column->bytes_length);
-        column->bytes = larger, items->bytes_capacity = grown;
-    }
-    GROW(column->ends, column->length, items->capacity);
-    if (item.length > 0) memcpy(column->bytes + column->bytes_length, item.data, item.length);
-    column->bytes_length += item.length;
-    column->ends[column->length++] = (uint32_t)column->bytes_length;
-}
-
-static void pop(growing *items) {
-    wasmill_column *column = &items->column;
-    column->length--;
-    column->bytes_length = column->length == 0 ? 0 : column->ends[column->length - 1];
-}
-
-static wasmill_bytes item(const wasmill_column *column, size_t index) {
-    size_t begin = index == 0 ? 0 : column->ends[index - 1];
-    return wasmill_of(column->bytes + begin, column->ends[index] - begin);
-}
+ * What a refused record has done is taken back here, so that the host gets the effects of good records only. */
+#include "wasmill_memory.h"
 
 #define BYTES(bytes) (bytes).data, (bytes).length
 #define NAME(name) BYTES(wasmill_text(name))
@@ -136,7 +38,7 @@ typedef struct leaving {
     struct leaving *next;
     const char *name;
     bool is_sent;
-    growing keys, values;
+    wasmill_growing keys, values;
     int64_t *times;
     uint32_t *records;
     size_t times_capacity, records_capacity, length;
@@ -147,7 +49,7 @@ typedef struct updates {
     struct updates *next;
     const char *table;
     wasmill_change change;
-    growing keys, values;
+    wasmill_growing keys, values;
     uint32_t *records;
     size_t records_capacity;
 } updates;
@@ -218,7 +120,7 @@ static wasmill_bytes clean(wasmill_bytes text) {
             continue;
         }
         if (out == NULL) {
-            text = copy(text);
+            text = wasmill_copy(text);
             out = (uint8_t *)text.data;
         }
         out[at++] = '?';
@@ -280,7 +182,7 @@ static cell *cell_of(cells *of, wasmill_bytes key) {
     GROW(of->items, of->length, of->capacity);
     cell *made = &of->items[of->length];
     memset(made, 0, sizeof *made);
-    made->key = copy(key), made->hash = hash;
+    made->key = wasmill_copy(key), made->hash = hash;
     of->length++;
     if (of->places_length <= of->length * 2) make_room(of);
     else place(of, hash, of->length - 1);
@@ -289,10 +191,10 @@ static cell *cell_of(cells *of, wasmill_bytes key) {
 
 /* Asks the host for all cells that are not known. */
 static bool fetch(cells *of, wasmill_error *error) {
-    growing keys = {0};
+    wasmill_growing keys = {0};
     size_t asked = 0;
     for (size_t index = 0; index < of->length; index++) {
-        if (!of->items[index].is_known) push(&keys, of->items[index].key), asked++;
+        if (!of->items[index].is_known) wasmill_push(&keys, of->items[index].key), asked++;
     }
     if (asked == 0) return true;
     wasmill_values got;
@@ -307,7 +209,7 @@ static bool fetch(cells *of, wasmill_error *error) {
         if (each->is_known) continue;
         each->is_known = true;
         each->is_present = got.as.values.present[answer] != 0;
-        each->value = item(&got.as.values.items, answer++);
+        each->value = wasmill_item(&got.as.values.items, answer++);
     }
     return true;
 }
@@ -318,7 +220,7 @@ static bool read(cells *of, wasmill_bytes key, wasmill_bytes *value) {
     wasmill_error error;
     if (!found->is_known && of->is_own && !of->is_fetched) {
         of->is_fetched = true;
-        for (size_t index = 0; index < call.keys.length; index++) cell_of(of, item(&call.keys, index));
+        for (size_t index = 0; index < call.keys.length; index++) cell_of(of, wasmill_item(&call.keys, index));
         /* Where some key is not this task's, all stay not known: each is asked for alone. */
         fetch(of, &error);
         found = cell_of(of, key);
@@ -359,7 +261,7 @@ static void change(const wasmill_table *table, wasmill_bytes key, bool is_presen
     GROW(call.undo, call.undo_length, call.undo_capacity);
     call.undo[call.undo_length++] = (undo){of, (size_t)(changed - of->items), *changed};
     changed->is_known = changed->is_changed = true;
-    changed->is_present = is_present, changed->value = copy(value), changed->record = call.record;
+    changed->is_present = is_present, changed->value = wasmill_copy(value), changed->record = call.record;
 }
 
 void wasmill_put(const wasmill_table *table, wasmill_bytes key, wasmill_bytes value) {
@@ -381,8 +283,8 @@ static void leave(const char *name, bool is_sent, wasmill_bytes key, wasmill_byt
         (*at)->name = name, (*at)->is_sent = is_sent;
     }
     leaving *to = *at;
-    push(&to->keys, key);
-    push(&to->values, value);
+    wasmill_push(&to->keys, key);
+    wasmill_push(&to->values, value);
     GROW(to->times, to->length, to->times_capacity);
     GROW(to->records, to->length, to->records_capacity);
     to->times[to->length] = time;
@@ -414,13 +316,13 @@ void wasmill_want(const char *table, wasmill_bytes key) {
 }
 
 bool wasmill_lookup_as_of_time(const char *table, wasmill_bytes key, int64_t time, bool wait, wasmill_bytes *value) {
-    growing keys = {0};
-    push(&keys, key);
+    wasmill_growing keys = {0};
+    wasmill_push(&keys, key);
     wasmill_values got;
     wasmill_tables_get_many_at(NAME(table), COLUMN(keys.column), &time, 1, wait, &got);
     if (got.is_error) refuse(&got.as.error);
     if (got.is_error || got.as.values.present[0] == 0) return false;
-    *value = item(&got.as.values.items, 0);
+    *value = wasmill_item(&got.as.values.items, 0);
     return true;
 }
 
@@ -436,7 +338,7 @@ void wasmill_scan(const char *table, wasmill_bytes from, const wasmill_bytes *to
             return;
         }
         for (size_t index = 0; index < got.as.page.keys.length; index++) {
-            if (!each(item(&got.as.page.keys, index), item(&got.as.page.values, index), context)) return;
+            if (!each(wasmill_item(&got.as.page.keys, index), wasmill_item(&got.as.page.values, index), context)) return;
         }
         if (!got.as.page.has_next) return;
         from = got.as.page.next;
@@ -456,8 +358,8 @@ void wasmill_update(const char *table, wasmill_bytes key, wasmill_change change,
     }
     GROW(last->records, last->keys.column.length, last->records_capacity);
     last->records[last->keys.column.length] = call.record;
-    push(&last->keys, key);
-    if (change != WASMILL_DELETE) push(&last->values, operand);
+    wasmill_push(&last->keys, key);
+    if (change != WASMILL_DELETE) wasmill_push(&last->values, operand);
 }
 
 void wasmill_add(const char *table, wasmill_bytes key, int64_t number) {
@@ -514,12 +416,12 @@ static void take_back(uint32_t record) {
         last->of->items[last->place] = last->before;
     }
     for (leaving *each = call.leaving; each != NULL; each = each->next) {
-        while (each->length > 0 && each->records[each->length - 1] == record) each->length--, pop(&each->keys), pop(&each->values);
+        while (each->length > 0 && each->records[each->length - 1] == record) each->length--, wasmill_pop(&each->keys), wasmill_pop(&each->values);
     }
     for (updates *each = call.first_updates; each != NULL; each = each->next) {
         while (each->keys.column.length > 0 && each->records[each->keys.column.length - 1] == record) {
-            pop(&each->keys);
-            if (each->change != WASMILL_DELETE) pop(&each->values);
+            wasmill_pop(&each->keys);
+            if (each->change != WASMILL_DELETE) wasmill_pop(&each->values);
         }
     }
     for (figures *each = call.figures; each != NULL; each = each->next) {
@@ -528,7 +430,7 @@ static void take_back(uint32_t record) {
 }
 
 static bool hand_over_state(const cells *of, wasmill_done *done) {
-    growing put_keys = {0}, put_values = {0}, deleted_keys = {0};
+    wasmill_growing put_keys = {0}, put_values = {0}, deleted_keys = {0};
     uint32_t *put_records = (uint32_t *)wasmill_allocate(of->length * sizeof(uint32_t));
     uint32_t *deleted_records = (uint32_t *)wasmill_allocate(of->length * sizeof(uint32_t));
     for (size_t index = 0; index < of->length; index++) {
@@ -536,11 +438,11 @@ static bool hand_over_state(const cells *of, wasmill_done *done) {
         if (!each->is_changed) continue;
         if (each->is_present) {
             put_records[put_keys.column.length] = each->record;
-            push(&put_keys, each->key);
-            push(&put_values, each->value);
+            wasmill_push(&put_keys, each->key);
+            wasmill_push(&put_values, each->value);
         } else {
             deleted_records[deleted_keys.column.length] = each->record;
-            push(&deleted_keys, each->key);
+            wasmill_push(&deleted_keys, each->key);
         }
     }
     if (put_keys.column.length > 0) {
@@ -592,7 +494,7 @@ __attribute__((weak)) void function_prefetch(const wasmill_record *record) {
 static wasmill_record begin(size_t index) {
     call.record = (uint32_t)index;
     call.time = call.times[index];
-    return (wasmill_record){item(&call.keys, index), item(&call.values, index), call.time};
+    return (wasmill_record){wasmill_item(&call.keys, index), wasmill_item(&call.values, index), call.time};
 }
 
 static void prefetch(void) {
@@ -692,7 +594,7 @@ WASMILL_EXPORT("describe") const wasmill_descriptor *wasmill_call_describe(void)
 
 void wasmill_call_is_done(const void *answer) {
     (void)answer;
-    empty_memory();
+    wasmill_empty_memory();
 }
 
 #ifdef __wasm__

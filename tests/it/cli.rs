@@ -336,6 +336,11 @@ fn exit_codes_of_the_other_commands_are_those_of_the_readme_too() {
     check(2, &["new", "there"], "there is there already");
     check(1, &["new", "visits.jsonl/inside"], "cannot make visits.jsonl");
     check(2, &["build-rust", "there"], "has no Cargo.toml");
+    check(2, &["build-c", "there"], "name the folder of the SDK by `--sdk`");
+    check(2, &["build-go", "there"], "has no go.mod");
+    check(2, &["build-assemblyscript", "there"], "there/src/function.ts is not there");
+    check(2, &["componentize", "none.wasm", "-o", "made.wasm"], "cannot read none.wasm");
+    check(2, &["componentize", "there/is.txt", "-o", "made.wasm"], "it is no WebAssembly");
     check(2, &["build", "none.toml"], "none.toml");
     check(2, &["check", "none.toml"], "none.toml");
     check(2, &["state", "tables", "none.toml"], "none.toml");

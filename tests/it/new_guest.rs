@@ -23,26 +23,41 @@ fn a_new_guest_passes_its_test_builds_and_runs_as_it_is() {
     assert_eq!(visits_in_output(&guest.join("out")), visits_in_sample(&guest.join("data/sample.jsonl")));
 }
 
-/// A new function in a language that another program compiles, built, tested by `build --test`, and run. Where that program is not here and cannot be fetched, the build says what to install,
-/// and the test says that it is skipped.
+/// A new function in a language that another program compiles, built, tested and run.
 #[track_caller]
 fn check_language(language: &str, build: &str, lacking: &str) {
-    let dir = tempfile::tempdir().unwrap();
-    in_guest(dir.path(), &["new", "--lang", language, "page-visits"]).succeeded();
-    let guest = dir.path().join("page-visits");
-    let built = in_guest(&guest, &["build", "job.toml"]);
-    if built.stderr.contains(lacking) {
-        // By the stream itself: what is printed by macros is only shown of tests that fail.
-        writeln!(std::io::stderr(), "SKIPPED: functions in `{language}`: {lacking}").unwrap();
+    let (_dir, guest) = new_in(language);
+    if told_to_skip(language, lacking, &in_guest(&guest, &["build", "job.toml"])) {
         return;
     }
-    built.succeeded();
     in_guest(&guest, &[build, "--test"]).succeeded();
     in_guest(&guest, &["run", "job.toml"]).succeeded();
     assert_eq!(visits_in_output(&guest.join("out")), visits_in_sample(&guest.join("data/sample.jsonl")));
 }
 
+fn new_in(language: &str) -> (TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    in_guest(dir.path(), &["new", "--lang", language, "page-visits"]).succeeded();
+    let guest = dir.path().join("page-visits");
+    (dir, guest)
+}
+
+/// Where the program that builds is not here and cannot be fetched, the build says what to install, and the test that it is skipped. Any other failure fails the test.
+#[track_caller]
+fn told_to_skip(language: &str, lacking: &str, built: &Ended) -> bool {
+    let is_lacking = built.stderr.contains(lacking);
+    if is_lacking {
+        // By the stream itself: what is printed by macros is only shown of tests that fail.
+        writeln!(std::io::stderr(), "SKIPPED: functions in `{language}`: {}", built.stderr.trim_end()).unwrap();
+    }
+    assert!(is_lacking || built.status.success(), "{language}: {}{}", built.stdout, built.stderr);
+    is_lacking
+}
+
 const NO_ZIG: &str = "there is no Zig here";
+const NO_GO: &str = "there is no Go ";
+/// Neither Node.js nor, by its npm, the compiler.
+const NO_ASSEMBLYSCRIPT: &str = "there is no ";
 
 #[test]
 fn a_new_function_in_c_builds_passes_its_test_and_runs() {
@@ -61,12 +76,46 @@ fn a_new_function_in_zig_builds_passes_its_test_and_runs() {
 
 #[test]
 fn a_new_function_in_go_builds_passes_its_test_and_runs() {
-    check_language("go", "build-go", "there is no Go");
+    check_language("go", "build-go", NO_GO);
 }
 
 #[test]
 fn a_new_function_in_assemblyscript_builds_passes_its_test_and_runs() {
-    check_language("assemblyscript", "build-assemblyscript", "there is no ");
+    check_language("assemblyscript", "build-assemblyscript", NO_ASSEMBLYSCRIPT);
+}
+
+#[test]
+fn the_sdk_of_c_keeps_its_promises() {
+    let test = ["build-c", "tests/guests/obedient/c", "--sdk", "../../../../guest-sdk/c", "--test"];
+    told_to_skip("c", NO_ZIG, &in_guest(repository(), &test));
+}
+
+#[test]
+fn the_sdk_of_go_keeps_its_promises() {
+    told_to_skip("go", NO_GO, &in_guest(repository(), &["build-go", "guest-sdk/go", "--test"]));
+}
+
+#[test]
+fn the_sdk_of_assemblyscript_keeps_its_promises() {
+    let sdk = "../../../../guest-sdk/assemblyscript";
+    let test = ["build-assemblyscript", "tests/guests/obedient/assemblyscript", "--sdk", sdk, "--test"];
+    told_to_skip("assemblyscript", NO_ASSEMBLYSCRIPT, &in_guest(repository(), &test));
+}
+
+#[test]
+fn a_core_module_becomes_a_component() {
+    let (_dir, guest) = new_in("c");
+    if told_to_skip("c", NO_ZIG, &in_guest(&guest, &["build", "job.toml"])) {
+        return;
+    }
+    let module = "target/wasm/function.wasm";
+    in_guest(&guest, &["inspect", module]).failed(2, &["is a core Wasm module", "wasmill componentize"]);
+    in_guest(&guest, &["componentize", module, "-o", "again.wasm"]).succeeded();
+    let inspected = in_guest(&guest, &["inspect", "again.wasm"]).succeeded();
+    assert!(inspected.stdout.contains("page-visits 0.1.0"), "{}", inspected.stdout);
+    in_guest(&guest, &["componentize", "again.wasm", "-o", "twice.wasm"]).failed(2, &["it is a component already"]);
+    in_guest(&guest, &["componentize", module, "-o", "migrating.wasm", "--world", "migrating-operator"])
+        .failed(2, &["wasmill:operator/migration@0.1.0"]);
 }
 
 #[test]

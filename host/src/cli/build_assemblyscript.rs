@@ -34,17 +34,21 @@ pub struct BuildAssemblyScript {
 /// # Errors
 /// When there is no Node.js or compiler, with what to install; when the function does not compile, or a test fails.
 pub(super) fn run(arguments: &BuildAssemblyScript) -> Result<(), Failure> {
+    let BuildAssemblyScript { dir, sdk, .. } = arguments;
+    for (file, remedy) in [
+        ("src/function.ts".to_owned(), "a function begins in it"),
+        (format!("{sdk}/exports.ts"), "name the folder of the SDK by `--sdk`"),
+    ] {
+        let file = dir.join(file);
+        if !file.is_file() {
+            return Err(Failure::usage(format!("{} is not there: {remedy}", file.display())));
+        }
+    }
     print(&build(arguments).map_err(failed)?)
 }
 
 fn build(arguments: &BuildAssemblyScript) -> Result<String> {
     let BuildAssemblyScript { dir, sdk, output, test } = arguments;
-    let source = dir.join("src/function.ts");
-    ensure!(source.is_file(), "{} is not there: a function begins in it", source.display());
-    ensure!(
-        dir.join(sdk).join("exports.ts").is_file(),
-        "{sdk} has no exports.ts: name the folder of the SDK by `--sdk`"
-    );
     compile(dir, sdk)?;
     if *test {
         tools::run(

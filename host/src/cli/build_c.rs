@@ -43,6 +43,7 @@ const ZIG_WASM_FLAGS: [&str; 3] = ["-target", "wasm32-wasi", "-mcpu=baseline+sim
 /// # Errors
 /// When there is no compiler, with what to install; when the function does not compile, or a test fails.
 pub(super) fn run(arguments: &BuildC) -> Result<(), Failure> {
+    check(arguments).map_err(Failure::usage)?;
     let built = Build::new(arguments).map_err(failed)?;
     if arguments.test {
         return built.test().map_err(failed);
@@ -50,6 +51,18 @@ pub(super) fn run(arguments: &BuildC) -> Result<(), Failure> {
     let module = built.module().map_err(failed)?;
     let output = arguments.dir.join(&arguments.output);
     print(&componentize::built(&module, &output).map_err(failed)?)
+}
+
+/// Says what is missing of what the command line names.
+fn check(arguments: &BuildC) -> Result<(), String> {
+    let (sdk, sources) = (arguments.dir.join(&arguments.sdk), arguments.dir.join("src"));
+    if !sdk.join("wasmill.h").is_file() {
+        return Err(format!("{} has no wasmill.h: name the folder of the SDK by `--sdk`", sdk.display()));
+    }
+    match sources.is_dir() {
+        true => Ok(()),
+        false => Err(format!("{} is not there: a function's sources are looked for below it", sources.display())),
+    }
 }
 
 /// A function on its way through the compiler.
@@ -65,11 +78,6 @@ impl Build {
     fn new(arguments: &BuildC) -> Result<Self> {
         let dir = &arguments.dir;
         let sdk = dir.join(&arguments.sdk);
-        ensure!(
-            sdk.join("wasmill.h").is_file(),
-            "{} has no wasmill.h: name the folder of the SDK by `--sdk`",
-            sdk.display()
-        );
         let target = dir.join("target");
         let own = sources_below(&dir.join("src"))?;
         ensure!(
@@ -217,7 +225,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let arguments =
             BuildC { dir: dir.path().to_owned(), sdk: "wasmill-sdk".into(), output: "out".into(), test: false };
-        let error = Build::new(&arguments).err().unwrap().to_string();
+        let error = check(&arguments).unwrap_err();
         assert!(error.ends_with("has no wasmill.h: name the folder of the SDK by `--sdk`"), "{error}");
     }
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use clap::Args;
 
 use super::{Failure, componentize, failed, print, tools};
@@ -32,13 +32,14 @@ pub struct BuildGo {
 /// # Errors
 /// When there is no Go, with what to install; when the function does not compile, or a test fails.
 pub(super) fn run(arguments: &BuildGo) -> Result<(), Failure> {
-    let told = build(arguments).map_err(failed)?;
-    print(&told)
+    if !arguments.dir.join("go.mod").is_file() {
+        return Err(Failure::usage(format!("{} is no module of Go: it has no go.mod", arguments.dir.display())));
+    }
+    print(&build(arguments).map_err(failed)?)
 }
 
 fn build(arguments: &BuildGo) -> Result<String> {
     let dir = arguments.dir.canonicalize().with_context(|| format!("cannot read {}", arguments.dir.display()))?;
-    ensure!(dir.join("go.mod").is_file(), "{} is no module of Go: it has no go.mod", dir.display());
     let target = dir.join("target");
     let go = find(&target)?;
     let mut command = Command::new(go);

@@ -11,11 +11,11 @@ use anyhow::{Context, Result, bail, ensure};
 /// Where fetched tools lie: in this folder if it is named, so that several functions can share them.
 const FOLDER_VARIABLE: &str = "WASMILL_TOOLS";
 
-/// The folder of fetched tools for a function that is built in `target`.
+/// The folder of fetched tools for a function that is built in `target`, as an absolute path: compilers are started in folders of their own.
 pub(super) fn folder(target: &Path) -> PathBuf {
-    std::env::var_os(FOLDER_VARIABLE)
-        .filter(|folder| !folder.is_empty())
-        .map_or_else(|| target.join("tools"), PathBuf::from)
+    let named = std::env::var_os(FOLDER_VARIABLE).filter(|folder| !folder.is_empty());
+    let folder = named.map_or_else(|| target.join("tools"), PathBuf::from);
+    std::path::absolute(&folder).unwrap_or(folder)
 }
 
 /// The file `tool` of a package of PyPI, whose version is a part of its name as pip has it (`ziglang==0.17.1`). It is fetched into `tools` unless it is there.
@@ -39,7 +39,7 @@ pub(super) fn from_pypi(tools: &Path, package: &str, tool: &str) -> Result<PathB
 pub(super) fn from_npm(tools: &Path, package: &str, tool: &str) -> Result<PathBuf> {
     fetched(tools, package, tool, |folder| {
         let mut npm = Command::new("npm");
-        npm.args(["install", "--silent", "--no-audit", "--no-fund", "--prefix"]).arg(folder).arg(package);
+        npm.args(["install", "--loglevel=error", "--no-audit", "--no-fund", "--prefix"]).arg(folder).arg(package);
         npm
     })
 }

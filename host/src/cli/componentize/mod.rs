@@ -29,7 +29,7 @@ pub struct Componentize {
 /// When the module cannot be one, with what it lacks.
 pub(super) fn run(arguments: &Componentize) -> Result<(), Failure> {
     let Componentize { module: path, output, world } = arguments;
-    let module = read(path).map_err(failed)?;
+    let module = read(path).map_err(|error| Failure::usage(format!("{error:#}")))?;
     let component = encode::component(&module, world.as_deref());
     let component = component.map_err(|error| Failure::usage(format!("{}: {error:#}", path.display())))?;
     print(&written(output, &component).map_err(failed)?)
