@@ -85,8 +85,8 @@ function tools() {
     console.error(`installing ${packages.join(", ")} into ${folder}`);
     mkdirSync(folder, { recursive: true });
     const npm = process.platform === "win32" ? "npm.cmd" : "npm";
-    const ended = spawnSync(npm, ["install", "--prefix", folder, "--no-save", "--no-audit", "--no-fund", "--silent", ...packages], { encoding: "utf8" });
-    const said = (ended.error?.message ?? `${ended.stderr}${ended.stdout}`).trim().split("\n").at(-1);
+    const ended = spawnSync(npm, ["install", "--prefix", folder, "--no-save", "--no-audit", "--no-fund", "--loglevel=error", ...packages], { encoding: "utf8" });
+    const said = (ended.error?.message ?? `${ended.stderr}${ended.stdout}`).trim().split("\n")[0];
     if (ended.status !== 0) fail(`${packages.join(", ")} are needed and cannot be installed (${said}): install Node.js 20 or later with npm, and let npm reach its registry`);
   }
   return join(folder, "node_modules");

@@ -1,10 +1,10 @@
 /** How values of a table are stored. */
 
-import { type Bytes, toBytes, toText } from "./bytes.js";
+import { type Bytes, toText } from "./bytes.js";
 
 /** Values of type `T` as bytes. An object with these two methods is a codec. */
 export interface Codec<T> {
-  encode(value: T): Uint8Array;
+  encode(value: T): Bytes;
   /** An error refuses the record. */
   decode(stored: Uint8Array): T;
 }
@@ -21,7 +21,7 @@ export const raw: Codec<Uint8Array> = { encode: (value) => value, decode: (store
 
 /** Text as UTF-8. */
 export const text: Codec<string> = {
-  encode: toBytes,
+  encode: (value) => value,
   decode(stored) {
     const found = toText(stored);
     if (found === undefined) throw new Error("a stored value is not UTF-8");
@@ -31,7 +31,7 @@ export const text: Codec<string> = {
 
 /** Whatever JSON can say. `wasmill state` shows it as it is. */
 export function json<T>(): Codec<T> {
-  return { encode: (value) => toBytes(JSON.stringify(value)), decode: (stored) => JSON.parse(text.decode(stored)) as T };
+  return { encode: (value) => JSON.stringify(value), decode: (stored) => JSON.parse(text.decode(stored)) as T };
 }
 
 /** A vector of numbers of one kind, of any length: what updates change number by number. `s64` is exact to 2^53. */

@@ -9,9 +9,10 @@ import { emit } from "wasmill:operator/output@0.1.0";
 import * as state from "wasmill:operator/state@0.1.0";
 import * as tables from "wasmill:operator/tables@0.1.0";
 import type { Batch, Column, OptionalColumn } from "wasmill:operator/types";
+import { type Bytes, joined, latin1 } from "./bytes.js";
 import { HostError } from "./errors.js";
 import { type FunctionClass, InputRecord, migrate, type Table } from "./function.js";
-import type { Found, Host, Outcomes, Records } from "./host.js";
+import type { Found, Given, Host, Outcomes, Records } from "./host.js";
 import { Runner } from "./runner.js";
 
 /** The least 64-bit number, which a JavaScript number holds exactly. */
@@ -35,9 +36,13 @@ export function exportsOf(of: FunctionClass) {
     process(input: Batch) {
       if (!runner) throw new Error("`process` was called before `init`");
       const values = items(input.values);
+      // One string for all, since making one of bytes costs the most.
+      const ids = latin1(input.keys.bytes);
+      let start = 0;
       const record = (key: Uint8Array, index: number) => {
         const time = input.times[index]!;
-        return new InputRecord(key, values[index]!, time === NO_TIME ? undefined : time);
+        const id = ids.slice(start, (start += key.length));
+        return new InputRecord(key, values[index]!, time === NO_TIME ? undefined : time, id);
       };
       runner.process(items(input.keys).map(record));
     },
@@ -70,7 +75,7 @@ const imports: Host = {
     }),
   updateMany: (table, keys, op, number, operands, causes, outcomes) =>
     asked(() => {
-      const values = column(op === "delete" ? [] : operands.map((operand) => operand ?? new Uint8Array()));
+      const values = column(op === "delete" ? [] : operands.map((operand) => operand ?? ""));
       tables.updateMany(table, column(keys), op === "append" ? { tag: op, val: number } : { tag: op }, values, causes, asking(outcomes));
     }),
   compareAndPutMany: (table, keys, expected, values, causes, outcomes) =>
@@ -95,13 +100,8 @@ function asked<T>(call: () => T): T {
   }
 }
 
-function column(items: Uint8Array[]): Column {
-  const ends: number[] = [];
-  let end = 0;
-  for (const item of items) ends.push((end += item.length));
-  const bytes = new Uint8Array(end);
-  items.forEach((item, index) => bytes.set(item, ends[index]! - item.length));
-  return { bytes, ends };
+function column(items: Bytes[]): Column {
+  return joined(items);
 }
 
 function items({ bytes, ends }: Column): Uint8Array[] {
@@ -113,9 +113,9 @@ function items({ bytes, ends }: Column): Uint8Array[] {
   });
 }
 
-function optional(found: Found): OptionalColumn {
+function optional(found: Given): OptionalColumn {
   const present = new Uint8Array(found.map((item) => (item === undefined ? 0 : 1)));
-  return { items: column(found.map((item) => item ?? new Uint8Array())), present };
+  return { items: column(found.map((item) => item ?? "")), present };
 }
 
 function present({ items: all, present }: OptionalColumn): Found {

@@ -4,36 +4,11 @@ import { type Bytes, toBytes } from "./bytes.js";
 import type { Description, InputRecord, Table, UsedTable } from "./function.js";
 import { type Consistency, type Host, type Level, LIVE, type Outcomes, Records } from "./host.js";
 import { Lookups } from "./lookups.js";
-import { TableState } from "./state.js";
+import { type Entry, TableState } from "./state.js";
 import type { Ask, EncodedUpdate, Update } from "./updates.js";
 
 /** The port that every operator has. */
 export const OUT = "out";
-
-/** The value of one key. */
-export class Entry<T> {
-  constructor(
-    private readonly state: TableState<T>,
-    private readonly key: Uint8Array,
-    private readonly record: number,
-  ) {}
-
-  /** The value, or undefined. Changing it changes nothing in the table: `put` does. */
-  get(): T | undefined {
-    const stored = this.state.get(this.key, this.record);
-    return stored === undefined ? undefined : this.state.table.codec.decode(stored);
-  }
-
-  /** Sets the value. */
-  put(value: T): void {
-    this.state.set(this.key, this.state.table.codec.encode(value), this.record);
-  }
-
-  /** Removes the value. */
-  delete(): void {
-    this.state.set(this.key, undefined, this.record);
-  }
-}
 
 /** Where and when a record is emitted, if not on `out` at the time of the record that is worked on. `time: null` is no time. */
 export interface EmitOptions {
@@ -58,6 +33,7 @@ export class Context {
   /** For the runner. */
   readonly lookups: Lookups;
   private readonly tables: Map<string, TableState<any>>;
+  private readonly states: TableState<any>[];
   private readonly uses: Set<string>;
   private readonly ports: Map<string, Records>;
   private readonly sent = new Map<string, Records>();
@@ -66,7 +42,6 @@ export class Context {
   private readonly gauges = new Map<string, Figures>();
   private apart = false;
   private record = 0;
-  private key = new Uint8Array();
   private time: number | undefined;
 
   constructor(
@@ -75,6 +50,7 @@ export class Context {
   ) {
     this.lookups = new Lookups(host);
     this.tables = new Map((description.tables ?? []).map((table) => [table.name, new TableState(table, host)]));
+    this.states = [...this.tables.values()];
     this.uses = new Set((description.uses ?? []).map((table) => table.name));
     this.ports = new Map([OUT, ...(description.ports ?? [])].map((port) => [port, new Records()]));
   }
@@ -83,7 +59,7 @@ export class Context {
   state<T>(table: Table<T>, key?: Bytes): Entry<T> {
     const state = this.tables.get(table.name) as TableState<T> | undefined;
     if (!state) throw new Error(`table \`${table.name}\` is not in the function's description`);
-    return new Entry(state, key === undefined ? this.key : toBytes(key), this.record);
+    return key === undefined ? state.ownEntry() : state.entry(key);
   }
 
   /** The value of `key` in a table of others, or undefined. */
@@ -131,16 +107,16 @@ export class Context {
     const name = this.used(table);
     let records = this.sent.get(name);
     if (!records) this.sent.set(name, (records = new Records()));
-    records.push(toBytes(key), toBytes(value), this.timeOf(options.time), this.record);
+    records.push(key, value, this.timeOf(options.time), this.record);
   }
 
   /** Emits a record. */
-  emit(key: Bytes, value: Bytes, options: EmitOptions = {}): void {
-    this.port(options.port ?? OUT).push(toBytes(key), toBytes(value), this.timeOf(options.time), this.record);
+  emit(key: Bytes, value: Bytes, options?: EmitOptions): void {
+    this.port(options?.port ?? OUT).push(key, value, this.timeOf(options?.time), this.record);
   }
 
   /** Emits a record whose value is JSON. */
-  emitJson(key: Bytes, value: unknown, options: EmitOptions = {}): void {
+  emitJson(key: Bytes, value: unknown, options?: EmitOptions): void {
     this.emit(key, JSON.stringify(value), options);
   }
 
@@ -162,8 +138,7 @@ export class Context {
   /** For the runner, as what follows. */
   beginBatch(records: InputRecord[]): void {
     this.apart = this.host.isApart();
-    const keys = records.map(({ key }) => key);
-    for (const state of this.tables.values()) state.beginBatch(keys, this.apart);
+    for (const state of this.states) state.beginBatch(records, this.apart);
     this.lookups.beginBatch(records.length, this.apart);
     for (const port of this.ports.keys()) this.ports.set(port, new Records());
     this.updates = [];
@@ -172,17 +147,17 @@ export class Context {
 
   beginRecord(index: number, record: InputRecord): void {
     this.record = index;
-    this.key = record.key as Uint8Array<ArrayBuffer>;
+    for (const state of this.states) state.beginRecord(index);
     this.time = record.time;
   }
 
   endRecord(): void {
-    for (const state of this.tables.values()) state.endRecord();
+    if (this.apart) for (const state of this.states) state.endRecord();
   }
 
   refuseRecord(reason: string): void {
     const { record } = this;
-    for (const state of this.tables.values()) state.dropRecord(record);
+    for (const state of this.states) state.dropRecord();
     for (const records of [...this.ports.values(), ...this.sent.values()]) records.dropOf(record);
     this.updates = this.updates.filter((update) => update.record !== record);
     for (const { values, causes } of [...this.counts.values(), ...this.gauges.values()]) {
@@ -195,7 +170,7 @@ export class Context {
   }
 
   endBatch(): void {
-    for (const state of this.tables.values()) state.handOver();
+    for (const state of this.states) state.handOver();
     this.handOverUpdates();
     for (const [table, records] of this.sent) if (records.causes.length > 0) this.host.send(table, records);
     for (const [port, records] of this.ports) if (records.causes.length > 0) this.host.emit(port, records);
@@ -215,7 +190,7 @@ export class Context {
       const operands = run.map(({ operand }) => operand);
       const causes = run.map(({ record }) => record);
       let outcomes: Outcomes | undefined;
-      if (ask) outcomes = { port: ask.port, keys: run.map(({ ask }) => toBytes(ask!.key)), tags: run.map(({ ask }) => toBytes(ask!.tag ?? "")) };
+      if (ask) outcomes = { port: ask.port, keys: run.map(({ ask }) => ask!.key), tags: run.map(({ ask }) => ask!.tag ?? "") };
       if (op === "compare-and-put") this.host.compareAndPutMany(table, keys, run.map(({ expected }) => expected), operands, causes, outcomes);
       else this.host.updateMany(table, keys, op, number, operands, causes, outcomes);
     }

@@ -1,6 +1,6 @@
 /** What the author of a function writes, and what it says of itself. */
 
-import { type Bytes, toText } from "./bytes.js";
+import { type Bytes, latin1, toText } from "./bytes.js";
 import type { Codec } from "./codecs.js";
 import type { Context } from "./context.js";
 import { Reject } from "./errors.js";
@@ -71,6 +71,8 @@ export class InputRecord {
     readonly key: Uint8Array,
     readonly value: Uint8Array,
     readonly time?: number,
+    /** For the SDK: the key as maps have it. */
+    readonly id: string = latin1(key),
   ) {}
 
   /** The key as text; the record is refused where it is not UTF-8. */
@@ -107,7 +109,7 @@ function checkedText(bytes: Uint8Array, what: string): string {
 }
 
 /** Stored values of another schema version as the present one stores them. */
-export function migrate(description: Description, table: string, version: number, keys: Uint8Array[], values: Uint8Array[]): Uint8Array[] {
+export function migrate(description: Description, table: string, version: number, keys: Uint8Array[], values: Uint8Array[]): Bytes[] {
   const own = description.tables?.find((own) => own.name === table);
   const read = own?.options.migrates?.[version];
   if (!own || !read) throw new Error(`values of table \`${table}\` in schema version ${version} cannot be read`);

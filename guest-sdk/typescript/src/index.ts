@@ -6,9 +6,10 @@
 
 export { type Bytes, concat, toBytes, toText } from "./bytes.js";
 export { type Codec, float, int, json, type NumberCodec, type NumberKind, numbers, raw, text } from "./codecs.js";
-export { Context, type EmitOptions, Entry, OUT } from "./context.js";
+export { Context, type EmitOptions, OUT } from "./context.js";
 export { HostError, Reject } from "./errors.js";
 export { type Description, type FunctionClass, InputRecord, Table, type TableOptions, UsedTable, type WasmillFunction } from "./function.js";
 export { COMMITTED, type Consistency, type Level, LIVE } from "./host.js";
 export { Wants } from "./lookups.js";
+export type { Entry } from "./state.js";
 export { type Ask, items, Update } from "./updates.js";

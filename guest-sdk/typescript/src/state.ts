@@ -1,101 +1,181 @@
 /** A table of the function's own, during a batch: what was read of it and what is to be written. */
 
-import { latin1 } from "./bytes.js";
-import type { Table } from "./function.js";
+import { type Bytes, latin1, toBytes } from "./bytes.js";
+import type { InputRecord, Table } from "./function.js";
 import type { Host } from "./host.js";
 
+const NOBODY = -1;
+
+/** The value of one key. */
+export class Entry<T> {
+  /** The record that has written it last in this batch. */
+  private writer = NOBODY;
+
+  /** `stored` is what was put, or is in the table. What a function does to a value that it was given changes nothing until it puts it. */
+  constructor(
+    private readonly state: TableState<T>,
+    private readonly key: Uint8Array,
+    private stored: Bytes | undefined,
+  ) {}
+
+  /** The value, or undefined. Changing it changes nothing in the table: `put` does. */
+  get(): T | undefined {
+    const { stored } = this;
+    return stored === undefined ? undefined : this.state.table.codec.decode(typeof stored === "string" ? toBytes(stored) : stored);
+  }
+
+  /** Sets the value. */
+  put(value: T): void {
+    this.set(this.state.table.codec.encode(value));
+  }
+
+  /** Removes the value. */
+  delete(): void {
+    this.set(undefined);
+  }
+
+  private set(value: Bytes | undefined): void {
+    const { state } = this;
+    state.undo.push({ entry: this, stored: this.stored, writer: this.writer });
+    this.stored = value;
+    this.writer = state.record;
+    if (state.keepsAll) state.all.push(this.written());
+  }
+
+  /** For the table, as what follows. */
+  restore(stored: Bytes | undefined, writer: number): void {
+    this.stored = stored;
+    this.writer = writer;
+  }
+
+  isWritten(): boolean {
+    return this.writer !== NOBODY;
+  }
+
+  written(): Write {
+    return { key: this.key, value: this.stored, record: this.writer };
+  }
+}
+
 interface Write {
-  id: string;
   key: Uint8Array;
-  value: Uint8Array | undefined;
+  value: Bytes | undefined;
   record: number;
 }
 
-/** Values are kept as bytes: what a function does to a value that it was given changes nothing until it puts it. */
+/** The entries of a table that a batch has come upon. Objects are what costs most in QuickJS: there is one for each key. */
 export class TableState<T> {
+  /** The record that is worked on. */
+  record = 0;
+  /** What it has changed, in order. */
+  undo: { entry: Entry<T>; stored: Bytes | undefined; writer: number }[] = [];
+  /** Where each write counts and not only the last of a key: all of them. */
+  all: Write[] = [];
+  keepsAll = false;
   private apart = false;
-  private loaded = false;
-  private keys: Uint8Array[] = [];
-  private readonly current = new Map<string, Uint8Array | undefined>();
-  private readonly before = new Map<string, Uint8Array | undefined>();
-  private writes: Write[] = [];
+  private records: InputRecord[] = [];
+  /** The entries of the records' own keys, once they have been read. */
+  private own: Entry<T>[] | undefined;
+  private readonly entries = new Map<string, Entry<T>>();
 
   constructor(
     readonly table: Table<T>,
     private readonly host: Host,
   ) {}
 
-  /** `keys` are those of the batch's records: the first read of one reads them all. */
-  beginBatch(keys: Uint8Array[], apart: boolean): void {
-    this.keys = keys;
+  beginBatch(records: InputRecord[], apart: boolean): void {
+    this.records = records;
     this.apart = apart;
-    this.loaded = false;
-    this.current.clear();
-    this.before.clear();
-    this.writes = [];
+    this.keepsAll = apart || this.table.options.versionedMs !== undefined;
+    this.own = undefined;
+    this.undo = [];
+    this.all = [];
+    this.entries.clear();
   }
 
-  get(key: Uint8Array, record: number): Uint8Array | undefined {
-    return this.read(latin1(key), key, record);
+  /** The entry of the key of the record that is worked on. The first time, all records' keys are read. */
+  ownEntry(): Entry<T> {
+    return (this.own ??= this.load())[this.record]!;
   }
 
-  /** Also reads the key: that this task owns it comes out now, not when the batch ends. */
-  set(key: Uint8Array, value: Uint8Array | undefined, record: number): void {
+  /** The entry of another key. */
+  entry(bytes: Bytes): Entry<T> {
+    this.own ??= this.load();
+    const key = toBytes(bytes);
     const id = latin1(key);
-    const before = this.read(id, key, record);
-    if (!this.before.has(id)) this.before.set(id, before);
-    this.current.set(id, value);
-    this.writes.push({ id, key, value, record });
+    let entry = this.entries.get(id);
+    if (!entry) {
+      if (this.apart) this.host.readFor([this.record]);
+      entry = new Entry(this, key, this.host.getMany(this.table.name, [key])[0]);
+      this.entries.set(id, entry);
+    }
+    return entry;
+  }
+
+  beginRecord(record: number): void {
+    this.record = record;
+    if (this.undo.length > 0) this.undo = [];
   }
 
   endRecord(): void {
     if (this.apart) this.restore();
-    this.before.clear();
   }
 
-  /** Takes back what the latest record has changed. */
-  dropRecord(record: number): void {
+  /** Takes back what the record has changed. */
+  dropRecord(): void {
     this.restore();
-    this.before.clear();
-    while (this.writes.at(-1)?.record === record) this.writes.pop();
+    while (this.all.at(-1)?.record === this.record) this.all.pop();
   }
 
   /** Writes what was changed: of each key the last value, or all where each of them counts. */
   handOver(): void {
-    let writes = this.writes;
-    if (!this.apart && this.table.options.versionedMs === undefined) {
-      const last = [...new Map(writes.map((write) => [write.id, write])).values()];
-      writes = [...last.filter(({ value }) => value !== undefined), ...last.filter(({ value }) => value === undefined)];
+    if (this.keepsAll) return this.handOverInOrder();
+    const [puts, deletes]: [Write[], Write[]] = [[], []];
+    for (const entry of this.entries.values()) {
+      if (!entry.isWritten()) continue;
+      const write = entry.written();
+      (write.value === undefined ? deletes : puts).push(write);
     }
-    for (let start = 0, end = 0; start < writes.length; start = end) {
-      const isDelete = writes[start]!.value === undefined;
-      while (end < writes.length && (writes[end]!.value === undefined) === isDelete) end++;
-      const run = writes.slice(start, end);
-      const [keys, causes] = [run.map(({ key }) => key), run.map(({ record }) => record)];
-      if (isDelete) this.host.deleteMany(this.table.name, keys, causes);
-      else this.host.putMany(this.table.name, keys, run.map(({ value }) => value!), causes);
+    this.write(puts);
+    this.write(deletes);
+  }
+
+  private handOverInOrder(): void {
+    const { all } = this;
+    for (let start = 0, end = 0; start < all.length; start = end) {
+      const isDelete = all[start]!.value === undefined;
+      while (end < all.length && (all[end]!.value === undefined) === isDelete) end++;
+      this.write(all.slice(start, end));
     }
   }
 
-  private read(id: string, key: Uint8Array, record: number): Uint8Array | undefined {
-    if (!this.loaded) this.load();
-    if (!this.current.has(id)) {
-      if (this.apart) this.host.readFor([record]);
-      this.current.set(id, this.host.getMany(this.table.name, [key])[0]);
-    }
-    return this.current.get(id);
+  /** Either all of `writes` are deletions, or none is. */
+  private write(writes: Write[]): void {
+    if (writes.length === 0) return;
+    const keys = writes.map((write) => write.key);
+    const causes = writes.map((write) => write.record);
+    if (writes[0]!.value === undefined) this.host.deleteMany(this.table.name, keys, causes);
+    else this.host.putMany(this.table.name, keys, writes.map((write) => write.value!), causes);
   }
 
   private restore(): void {
-    for (const [id, value] of this.before) this.current.set(id, value);
+    for (let at = this.undo.length - 1; at >= 0; at--) {
+      const { entry, stored, writer } = this.undo[at]!;
+      entry.restore(stored, writer);
+    }
+    this.undo = [];
   }
 
-  private load(): void {
-    this.loaded = true;
-    const all: [string, Uint8Array][] = this.keys.map((key) => [latin1(key), key]);
-    const keys = this.apart ? all : [...new Map(all)];
-    if (this.apart) this.host.readFor(keys.map((_, index) => index));
-    const found = this.host.getMany(this.table.name, keys.map(([, key]) => key));
-    keys.forEach(([id], index) => this.current.set(id, found[index]));
+  private load(): Entry<T>[] {
+    const { records } = this;
+    let wanted = records;
+    if (this.apart) this.host.readFor(records.map((_, index) => index));
+    else wanted = [...new Map(records.map((record) => [record.id, record])).values()];
+    const found = this.host.getMany(this.table.name, wanted.map((record) => record.key));
+    for (let index = 0; index < wanted.length; index++) {
+      const { id, key } = wanted[index]!;
+      if (!this.entries.has(id)) this.entries.set(id, new Entry(this, key, found[index]));
+    }
+    return records.map((record) => this.entries.get(record.id)!);
   }
 }

@@ -8,7 +8,7 @@ import { type Bytes, latin1, toBytes, toText } from "./bytes.js";
 import { OUT } from "./context.js";
 import { BatchFailed, HostError } from "./errors.js";
 import { type Description, type FunctionClass, InputRecord, type Table, type UsedTable } from "./function.js";
-import type { Found, Host, Level, Outcomes, Records } from "./host.js";
+import type { Found, Given, Host, Level, Outcomes, Records } from "./host.js";
 import { Runner } from "./runner.js";
 import type { Update } from "./updates.js";
 
@@ -46,7 +46,7 @@ export interface Updated {
 /** Whether `updated` is this update of `table`. */
 export function isUpdate<T>(updated: Updated, table: UsedTable<T>, update: Update<NoInfer<T>>): boolean {
   const { op, operand, expected } = update.encoded(table.codec);
-  const same = (a?: Uint8Array, b?: Uint8Array) => (a && latin1(a)) === (b && latin1(b));
+  const same = (a?: Bytes, b?: Bytes) => (a && latin1(toBytes(a))) === (b && latin1(toBytes(b)));
   return updated.table === table.name && updated.op === op && same(updated.operand, operand) && same(updated.expected, expected);
 }
 
@@ -131,7 +131,7 @@ export class Harness {
     const versions = this.host.others.get(table.name)!;
     const id = latin1(toBytes(key));
     const kept = (versions.get(id) ?? []).filter((version) => version.time !== time);
-    versions.set(id, [...kept, { time, value: table.codec.encode(value) }].sort((a, b) => a.time - b.time));
+    versions.set(id, [...kept, { time, value: toBytes(table.codec.encode(value)) }].sort((a, b) => a.time - b.time));
     return this;
   }
 
@@ -206,9 +206,9 @@ class MemoryHost implements Host {
     return keys.map((key) => this.tables.get(table)!.get(latin1(key)));
   }
 
-  putMany(table: string, keys: Uint8Array[], values: Uint8Array[], causes: number[]): void {
+  putMany(table: string, keys: Uint8Array[], values: Bytes[], causes: number[]): void {
     this.called("putMany");
-    keys.forEach((key, place) => this.writes.push({ table, id: latin1(key), value: values[place], cause: this.checked(causes[place]) }));
+    keys.forEach((key, place) => this.writes.push({ table, id: latin1(key), value: toBytes(values[place]!), cause: this.checked(causes[place]) }));
   }
 
   deleteMany(table: string, keys: Uint8Array[], causes: number[]): void {
@@ -238,12 +238,12 @@ class MemoryHost implements Host {
     return { entries, next: next === undefined ? undefined : bytes(next) };
   }
 
-  updateMany(table: string, keys: Uint8Array[], op: string, _number: number, operands: Found, causes: number[], outcomes?: Outcomes): void {
+  updateMany(table: string, keys: Uint8Array[], op: string, _number: number, operands: Given, causes: number[], outcomes?: Outcomes): void {
     this.called("updateMany");
     this.updated(table, keys, op, operands, [], causes, outcomes);
   }
 
-  compareAndPutMany(table: string, keys: Uint8Array[], expected: Found, values: Found, causes: number[], outcomes?: Outcomes): void {
+  compareAndPutMany(table: string, keys: Uint8Array[], expected: Given, values: Given, causes: number[], outcomes?: Outcomes): void {
     this.called("compareAndPutMany");
     this.updated(table, keys, "compare-and-put", values, expected, causes, outcomes);
   }
@@ -300,14 +300,15 @@ class MemoryHost implements Host {
     return versions.filter((version) => version.time <= time).at(-1)?.value;
   }
 
-  private updated(table: string, keys: Uint8Array[], op: string, operands: Found, expected: Found, causes: number[], outcomes?: Outcomes): void {
+  private updated(table: string, keys: Uint8Array[], op: string, operands: Given, expected: Given, causes: number[], outcomes?: Outcomes): void {
     keys.forEach((key, place) => {
-      const asked = outcomes && { port: outcomes.port, key: outcomes.keys[place]!, tag: outcomes.tags[place]! };
-      this.effects.updates.push({ table, key, op, operand: operands[place], expected: expected[place], cause: this.checked(causes[place]), asked });
+      const asked = outcomes && { port: outcomes.port, key: toBytes(outcomes.keys[place]!), tag: toBytes(outcomes.tags[place]!) };
+      const [operand, known] = [operands[place], expected[place]].map((given) => (given === undefined ? undefined : toBytes(given)));
+      this.effects.updates.push({ table, key, op, operand, expected: known, cause: this.checked(causes[place]), asked });
     });
   }
 
   private recordsOf(port: string, { keys, values, times, causes }: Records): Emitted[] {
-    return keys.map((key, place) => ({ port, key, value: values[place]!, time: times[place], cause: this.checked(causes[place]) }));
+    return keys.map((key, place) => ({ port, key: toBytes(key), value: toBytes(values[place]!), time: times[place], cause: this.checked(causes[place]) }));
   }
 }

@@ -1,6 +1,6 @@
 /** Changes of values that others own. */
 
-import { type Bytes, toBytes } from "./bytes.js";
+import type { Bytes } from "./bytes.js";
 import type { Codec, NumberCodec } from "./codecs.js";
 
 /** Asks for an update's outcome: a record on `port` with this key; `record.outcome()` reads it and gives `tag` back. */
@@ -14,8 +14,8 @@ export interface Ask {
 export interface EncodedUpdate {
   op: string;
   number: number;
-  operand?: Uint8Array;
-  expected?: Uint8Array;
+  operand?: Bytes;
+  expected?: Bytes;
 }
 
 /** A change that a table's owner applies to whatever value it finds. Make one by `Update.add(…)` and the like. */
@@ -54,7 +54,7 @@ export class Update<T> {
 
   /** Appends an item and keeps the last `itemsMax`; `items` reads them from a `raw` table. */
   static append(item: Bytes, itemsMax: number): Update<Uint8Array> {
-    return new Update(() => ({ op: "append", number: itemsMax, operand: toBytes(item) }));
+    return new Update(() => ({ op: "append", number: itemsMax, operand: item }));
   }
 
   /** Sets the value where it equals `expected`. `undefined` stands for no value, on either side. */
