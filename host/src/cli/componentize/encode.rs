@@ -208,7 +208,7 @@ mod tests {
             let content = [&[name.len() as u8], name, &vec![7; length]].concat();
             [&[0][..], &leb128(content.len()), &content].concat()
         };
-        let module = |sections: &[Vec<u8>]| [&WASI_MODULE[..], &sections.concat()].concat();
+        let module = |sections: &[Vec<u8>]| [WASI_MODULE, &sections.concat()].concat();
         let bare =
             without_debug(&module(&[custom(b".debug_info", 300), custom(b"producers", 200), custom(b".debug_str", 9)]));
         assert_eq!(bare.unwrap(), module(&[custom(b"producers", 200)]));
