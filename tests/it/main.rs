@@ -21,6 +21,7 @@ mod readme;
 mod reload;
 mod relay;
 mod rescale;
+mod scripts;
 mod serializable;
 mod serving;
 mod soak;
