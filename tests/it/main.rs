@@ -23,6 +23,7 @@ mod reload;
 mod reload_hosts;
 mod relay;
 mod rescale;
+mod scripts;
 mod serializable;
 mod serving;
 mod soak;
