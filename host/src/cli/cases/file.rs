@@ -221,12 +221,12 @@ impl Case {
             }
         };
         let Expect { output, state, deleted, updates, sends, rejects, .. } = &self.expect;
-        let named = self.state.keys().chain(state.keys()).chain(deleted.keys());
-        named.map(|name| known("table", name, &own)).collect::<Result<(), _>>()?;
+        let mut named = self.state.keys().chain(state.keys()).chain(deleted.keys());
+        named.try_for_each(|name| known("table", name, &own))?;
         let used = updates.iter().map(|update| &update.table).chain(sends.iter().map(|sent| &sent.table));
-        let used = self.others.keys().chain(used);
-        used.map(|name| known("table of others", name, &uses)).collect::<Result<(), _>>()?;
-        output.keys().map(|name| known("port", name, &ports)).collect::<Result<(), _>>()?;
+        let mut used = self.others.keys().chain(used);
+        used.try_for_each(|name| known("table of others", name, &uses))?;
+        output.keys().try_for_each(|name| known("port", name, &ports))?;
         match rejects.iter().find(|reject| reject.record >= self.records.len()) {
             Some(reject) => Err(format!("there is no record {} to be rejected", reject.record)),
             None => Ok(()),

@@ -1,6 +1,6 @@
 //! What a function has done in a case, and how that differs from what is expected.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
@@ -12,11 +12,14 @@ use crate::state::update::Op;
 
 const NOTHING: &str = "nothing";
 
+/// A key and a value.
+type Pair = (Vec<u8>, Vec<u8>);
+
 /// What a function has done.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
     /// Keys and values by port.
-    output: BTreeMap<String, Vec<(Vec<u8>, Vec<u8>)>>,
+    output: BTreeMap<String, Vec<Pair>>,
     /// What has changed, by table.
     state: BTreeMap<String, BTreeMap<Vec<u8>, Option<Vec<u8>>>>,
     updates: Vec<FoundUpdate>,
@@ -87,7 +90,7 @@ impl Outcome {
             // Nothing else of the call has happened.
             return differences.0;
         }
-        let ports = self.output.keys().chain(expect.output.keys()).collect::<std::collections::BTreeSet<_>>();
+        let ports = self.output.keys().chain(expect.output.keys()).collect::<BTreeSet<_>>();
         for port in ports {
             let expected = expect.output.get(port).map_or(&[][..], Vec::as_slice);
             let found = self.output.get(port).map_or(&[][..], Vec::as_slice);
@@ -192,7 +195,7 @@ impl Differences {
         expected.extend(written.map(|(key, value)| (key.clone().into_bytes(), Some(value))));
         let deleted = expect.deleted.get(table).into_iter().flatten();
         expected.extend(deleted.map(|key| (key.clone().into_bytes(), None)));
-        let keys = expected.keys().chain(found.keys()).collect::<std::collections::BTreeSet<_>>();
+        let keys = expected.keys().chain(found.keys()).collect::<BTreeSet<_>>();
         for key in keys {
             let is_expected = match (expected.get(key), found.get(key)) {
                 (Some(Some(expected)), Some(Some(found))) => expected.is(found),

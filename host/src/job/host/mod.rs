@@ -57,7 +57,7 @@ enum Heard {
     Reloaded {
         attempt: Attempt,
         number: u64,
-        result: Result<Reloaded, ReloadError>,
+        result: Box<Result<Reloaded, ReloadError>>,
     },
 }
 
@@ -279,7 +279,7 @@ impl Process<'_> {
             Woken::Heard(Heard::Control(from, message)) => self.hear(from, &message),
             Woken::Heard(Heard::Peer(event)) => self.note_peer(event),
             Woken::Heard(Heard::Reloaded { attempt, number, result }) => {
-                let noted = self.note_reloaded(attempt, number, result);
+                let noted = self.note_reloaded(attempt, number, *result);
                 self.check(noted);
             }
             Woken::Asked(request) => self.ask_reload(request),

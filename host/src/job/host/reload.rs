@@ -177,10 +177,9 @@ impl Process<'_> {
         let Place::Running(here) = &mut self.place else { return Ok(()) };
         let attempt = here.attempt;
         // To this host itself it is not far.
-        while let Some(leaving) = here.reloading.leaving.pop_front_if(|leaving| leaving.to == own) {
+        if let Some(leaving) = here.reloading.leaving.pop_front_if(|leaving| leaving.to == own) {
             let Leaving { said, component, .. } = leaving;
-            self.hear_reload(own, said, &component)?;
-            return Ok(());
+            return self.hear_reload(own, said, &component);
         }
         let Some(leaving) = here.reloading.leaving.front_mut() else { return Ok(()) };
         let end = leaving.component.len().min(leaving.sent + PART_BYTES);
@@ -278,7 +277,7 @@ impl Process<'_> {
         tokio::spawn(async move {
             let result = reloads.reload(operator, component, None).await;
             // A loop that no longer listens has ended.
-            let _ = to_self.send(Heard::Reloaded { attempt, number, result });
+            let _ = to_self.send(Heard::Reloaded { attempt, number, result: Box::new(result) });
         });
     }
 
