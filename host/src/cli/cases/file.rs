@@ -251,7 +251,7 @@ mod tests {
             ("v = { s64 = -2 }", &(-2i64).to_le_bytes()),
             ("v = { f32 = [1, 0.5] }", &[1f32.to_le_bytes(), 0.5f32.to_le_bytes()].concat()),
             ("v = { f64 = 1 }", &1f64.to_le_bytes()),
-            ("v = { n = 1, by = [true] }", br#"{"n":1,"by":[true]}"#),
+            ("v = { n = 1, by = [true] }", br#"{"by":[true],"n":1}"#),
             ("v = { n = 1 }", br#"{"n":1}"#),
             ("v = 7", b"7"),
         ] {
