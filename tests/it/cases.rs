@@ -76,9 +76,28 @@ fn each_difference_is_told_with_what_was_expected_and_what_was_found() {
 }
 
 #[test]
+fn what_depends_on_how_records_are_gathered_is_found_though_one_call_comes_to_what_is_expected() {
+    let job = Job::new("");
+    let case = "[[case]]\nname = \"a\"\nconfig = { mode = \"first-only\" }\nrecords = [{ value = \"1\" }, { value = \"2\" }]\n";
+    job.write("cases.toml", format!("{case}[case.expect]\noutput.out = [{{ value = \"1\" }}]\n"));
+    let ended = job.command(["test", &component("misbehaving"), "cases.toml"]).failed(1, &[]);
+    let said = "with a call for each record, as a job may make them: output `out`, 1 counted from 0";
+    assert!(ended.stdout.contains(said), "{}", ended.stdout);
+}
+
+#[test]
 fn a_function_that_traps_or_loops_fails_its_case_and_what_does_not_fit_is_refused() {
     let job = Job::new("");
     let component = component("misbehaving");
+    for (mode, said) in [("trap", "unreachable"), ("loop", "limits.time")] {
+        let case =
+            format!("[[case]]\nname = \"a\"\nconfig = {{ mode = \"{mode}\" }}\nrecords = [{{ value = \"poison\" }}]\n");
+        job.write("cases.toml", &case);
+        let ended = job.command(["test", &component, "cases.toml"]).failed(1, &[]);
+        assert!(ended.stdout.contains(said), "{}", ended.stdout);
+        job.write("cases.toml", format!("{case}[case.expect]\nfails = \"{said}\"\n"));
+        job.command(["test", &component, "cases.toml"]).succeeded();
+    }
     job.write("cases.toml", "[[case]]\nname = \"a\"\nstate.numbers = { a = \"1\" }\n");
     job.command(["test", &component, "cases.toml"])
         .failed(2, &["case `a`: the function has no table `numbers`; it has `counts`"]);

@@ -75,6 +75,8 @@ pub(super) struct Call {
     /// What it and earlier calls with the same batch have logged.
     pub(super) log: BatchLog,
     output_bytes: u64,
+    /// Whether some of its metrics were left out.
+    metrics_left_out: bool,
     /// What the call has written, for its own later reads; filled only once it reads after writing. Where records are apart, it is kept by record.
     written: HashMap<Place, Option<Box<[u8]>>>,
     /// How many of `effects.writes` are in `written`.
@@ -374,9 +376,19 @@ impl wit::log::Host for Host {
 }
 
 impl Host {
-    /// Whether `changes` changes of a metric are kept; those past the limits are left out.
+    /// Whether `changes` changes of a metric are kept; those past the limits are left out, which is told once a call: metrics never influence a result.
     fn keeps_metric(&mut self, name: &str, changes: usize) -> bool {
-        name.len() <= METRIC_NAME_BYTES_MAX && self.retain(changes, name.len()).is_ok()
+        let kept = match name.len() {
+            bytes @ ..=METRIC_NAME_BYTES_MAX => self.retain(changes, bytes),
+            bytes => {
+                Err(Error::LimitExceeded(format!("a name has {bytes} bytes, and may have {METRIC_NAME_BYTES_MAX}")))
+            }
+        };
+        let Err(Error::LimitExceeded(why)) = kept else { return kept.is_ok() };
+        if !std::mem::replace(&mut self.call.metrics_left_out, true) {
+            tracing::warn!(operator = self.operator, "metrics of this call are left out: {why}");
+        }
+        false
     }
 
     fn check_figures(&self, call: &str, count: usize, records: &[u32]) -> wasmtime::Result<()> {

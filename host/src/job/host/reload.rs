@@ -8,6 +8,7 @@
 //! The leader works on one reload at a time. All of it belongs to one attempt: when that ends, whoever has asked hears so, and may ask again.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
@@ -17,8 +18,8 @@ use super::super::coordinate::Swap;
 use super::super::reload::{ReloadError, Reloaded, Request};
 use super::{Heard, Place, Process};
 use crate::cluster::HostId;
-use crate::cluster::link::LinkError;
 use crate::epoch::{Attempt, Epoch};
+use crate::state::components::digest_of;
 
 /// A component travels in parts of this size, one a look, so that the job's own messages go in between.
 const PART_BYTES: usize = 512 << 10;
@@ -82,8 +83,16 @@ struct Arriving {
 struct Leaving {
     to: HostId,
     said: Said,
-    component: std::sync::Arc<[u8]>,
+    component: Arc<[u8]>,
     sent: usize,
+}
+
+/// What the leader has had a host make ready: its number, the operator, and the component's digest, which tells it from one that was given up while it was being made ready.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Offered {
+    number: u64,
+    operator: String,
+    sha256: String,
 }
 
 /// The reload that the leader works on.
@@ -100,8 +109,8 @@ pub(super) struct Reloading {
     leaving: VecDeque<Leaving>,
     /// By whom it is sent, and for what: at the leader, each host may send one; from the leader, there is one at a time.
     arriving: Vec<(HostId, Arriving)>,
-    /// The number of the component that is being made ready here, or is.
-    offered: Option<u64>,
+    /// The component that is being made ready here, or is.
+    offered: Option<Offered>,
     /// Ready, until the leader says when.
     ready: Option<Swap>,
     /// Put in place when this epoch is collected.
@@ -117,6 +126,18 @@ impl Reloading {
     /// Whether a seal is wanted for a reload.
     pub(super) fn wants_seal(&self) -> bool {
         self.armed.is_some()
+    }
+
+    fn is_offered(&self, number: u64) -> bool {
+        self.offered.as_ref().is_some_and(|offered| offered.number == number)
+    }
+
+    /// Keeps what is ready, and gives its number. What was given up while it was being made ready is dropped, also when something else has been offered since.
+    fn keep_ready(&mut self, swap: Swap) -> Option<u64> {
+        let is_it = |offered: &&Offered| offered.operator == swap.operator && offered.sha256 == swap.component.sha256;
+        let number = self.offered.as_ref().filter(is_it)?.number;
+        self.ready = Some(swap);
+        Some(number)
     }
 
     /// What is to be put in place when `epoch` is collected.
@@ -214,7 +235,8 @@ impl Process<'_> {
             }
             Said::Offer { number, operator, length } if from == self.leader => {
                 if let Some(component) = here.reloading.take_part(from, &operator, length, part)? {
-                    here.reloading.offered = Some(number);
+                    let sha256 = digest_of(&component);
+                    here.reloading.offered = Some(Offered { number, operator: operator.clone(), sha256 });
                     self.make_ready(number, operator, component);
                 }
             }
@@ -228,13 +250,13 @@ impl Process<'_> {
                 }
             }
             Said::Arm { number, epoch } if from == self.leader => {
-                match here.reloading.ready.take().filter(|_| here.reloading.offered == Some(number)) {
+                match here.reloading.ready.take().filter(|_| here.reloading.is_offered(number)) {
                     Some(swap) => here.reloading.armed = Some((epoch, swap)),
                     None => return Err(JobError::Plan("a reload is to be done that is not ready".to_owned())),
                 }
             }
             Said::Drop { number } if from == self.leader => {
-                if here.reloading.offered == Some(number) {
+                if here.reloading.is_offered(number) {
                     (here.reloading.offered, here.reloading.ready) = (None, None);
                 }
             }
@@ -263,7 +285,7 @@ impl Process<'_> {
         reloading.last_number += 1;
         let number = reloading.last_number;
         reloading.under_way = Some(UnderWay { number, asked_by, ready: BTreeSet::new() });
-        let component: std::sync::Arc<[u8]> = component.into();
+        let component: Arc<[u8]> = component.into();
         let said = Said::Offer { number, operator, length: component.len() as u64 };
         let leaving = |to| Leaving { to, said: said.clone(), component: component.clone(), sent: 0 };
         reloading.leaving.extend(hosts.map(leaving));
@@ -284,10 +306,10 @@ impl Process<'_> {
     /// A component is ready here.
     pub(super) fn note_swap(&mut self, swap: Swap) -> Result<(), JobError> {
         let Place::Running(here) = &mut self.place else { return Ok(()) };
-        // What was dropped meanwhile is not asked for any more.
-        let Some(number) = here.reloading.offered else { return Ok(()) };
-        here.reloading.ready = Some(swap);
-        self.say(self.leader, Said::Ready { number })
+        match here.reloading.keep_ready(swap) {
+            Some(number) => self.say(self.leader, Said::Ready { number }),
+            None => Ok(()),
+        }
     }
 
     /// The attempt's own thread has come to an end with a component: it runs, and its epoch is committed; or it does not.
@@ -308,7 +330,7 @@ impl Process<'_> {
             Ok(reloaded) if is_leader && is_current => self.conclude(Ok(reloaded)),
             Ok(_) => Ok(()),
             Err(error) => {
-                if here.reloading.offered == Some(number) {
+                if here.reloading.is_offered(number) {
                     here.reloading.offered = None;
                 }
                 self.say(self.leader, Said::Refused { number, refusal: Refusal::of(&error) })
@@ -357,7 +379,7 @@ impl Process<'_> {
         }
         let Place::Running(here) = &self.place else { return Ok(()) };
         let message = encoded(here.attempt, &said, &[]);
-        self.link.control(to, message).map_err(|error: LinkError| JobError::Link(error))
+        self.link.control(to, message).map_err(JobError::Link)
     }
 }
 
@@ -409,6 +431,7 @@ fn decoded(message: &[u8]) -> Option<(Attempt, Said, &[u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::epoch::entry::RunningComponent;
 
     #[test]
     fn what_is_said_comes_back_whole_and_what_is_not_is_noticed() {
@@ -422,6 +445,39 @@ mod tests {
         let mut damaged = message.clone();
         damaged[9..13].fill(0xFF);
         assert_eq!(decoded(&damaged[1..]), None);
+    }
+
+    fn swap(operator: &str, sha256: &str) -> Swap {
+        let component = RunningComponent {
+            sha256: sha256.to_owned(),
+            file_sha256: String::new(),
+            name: String::new(),
+            version: String::new(),
+        };
+        let (done, _) = oneshot::channel();
+        Swap { operator: operator.to_owned(), component, replace: Box::new(|| {}), trial: None, done }
+    }
+
+    #[test]
+    fn what_was_given_up_while_it_was_made_ready_is_not_taken_for_what_was_offered_since() {
+        let mut reloading = Reloading::default();
+        assert_eq!(reloading.keep_ready(swap("work", "a")), None);
+        reloading.offered = Some(Offered { number: 2, operator: "work".to_owned(), sha256: "b".to_owned() });
+        assert_eq!(reloading.keep_ready(swap("work", "a")), None);
+        assert_eq!(reloading.keep_ready(swap("play", "b")), None);
+        assert!(reloading.ready.is_none());
+        assert_eq!(reloading.keep_ready(swap("work", "b")), Some(2));
+        assert!(reloading.ready.is_some() && reloading.is_offered(2) && !reloading.is_offered(1));
+    }
+
+    #[test]
+    fn a_swap_is_due_at_its_epoch_and_never_behind_it() {
+        let mut reloading = Reloading::default();
+        reloading.armed = Some((5, swap("work", "a")));
+        assert!(reloading.due(4).unwrap().is_none() && reloading.wants_seal());
+        assert!(reloading.due(6).is_err());
+        assert_eq!(reloading.due(5).unwrap().map(|swap| swap.operator), Some("work".to_owned()));
+        assert!(reloading.due(5).unwrap().is_none() && !reloading.wants_seal());
     }
 
     #[test]

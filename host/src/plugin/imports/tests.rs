@@ -107,3 +107,21 @@ fn figures_of_records_name_them() {
     assert!(host.count_many("n".to_owned(), vec![1, 2], vec![0]).is_err());
     assert!(host.gauge_many("g".to_owned(), vec![1.0], vec![4]).is_err());
 }
+
+#[test]
+fn metrics_past_the_limits_are_left_out_and_noted() {
+    let (mut host, _) = host(Records::Together);
+    host.count("fine".to_owned(), 1).unwrap();
+    assert!(!host.call.metrics_left_out);
+    host.gauge("n".repeat(METRIC_NAME_BYTES_MAX + 1), 1.0).unwrap();
+    assert!(host.call.metrics_left_out);
+    while host.call.effects.counts.len() < (1 << 20) {
+        let before = host.call.effects.counts.len();
+        host.count("again".to_owned(), 1).unwrap();
+        if host.call.effects.counts.len() == before {
+            break;
+        }
+    }
+    assert!(host.call.effects.counts.len() < 1 << 20, "no limit holds");
+    assert!(host.call.effects.gauges.is_empty());
+}

@@ -48,6 +48,8 @@ pub enum Mode {
     Memory,
     /// Emits each record, bad or not, a thousand times.
     Flood,
+    /// Works on the first record of each call only, bad or not.
+    FirstOnly,
     /// Emits columns that contradict themselves.
     BadColumns,
     /// Writes the state of a key that no record of the batch has.

@@ -19,6 +19,9 @@ pub fn process(config: &Config, input: &Batch) -> Result<(), String> {
     if config.mode == Mode::Flood {
         return work::echo_times(input, &all, FLOOD);
     }
+    if config.mode == Mode::FirstOnly {
+        return work(config, input, &all[..1]);
+    }
     let Some(first_bad) = bad.iter().position(|&bad| bad) else {
         return work(config, input, &all);
     };
